@@ -253,24 +253,24 @@ impl Desk {
     /// Takes in what the consumer tells.
     fn hear(&self, event: &Event) {
         match event {
-            Event::Lease(LeaseEvent::Taken { lease, worker, term }) => {
+            Event::Lease(LeaseEvent::LeaseTaken { lease, worker, term }) => {
                 let hold = LeaseToken { key: lease.clone(), owner: worker.clone(), term: *term };
                 self.inside().holds.insert((lease.clone(), *term), hold);
             }
             Event::Lease(LeaseEvent::Joined { worker }) => {
                 self.fleet.joined.set(self.host, Some(worker.clone()));
             }
-            Event::Lease(LeaseEvent::Expelled { .. }) => self.fleet.joined.set(self.host, None),
+            Event::Lease(LeaseEvent::Evicted { .. }) => self.fleet.joined.set(self.host, None),
             Event::Shard(ShardEvent::Fetched { shard, .. }) => self.fleet.supply.begin(shard),
             Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
             // What waits is dropped from here on, and nobody tells when the last of it is.
-            Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease }) => {
+            Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::LeaseLost { lease }) => {
                 self.forget(lease);
             }
             _ => {}
         }
         self.note(What::Told(event.clone()));
-        if let Event::Shard(ShardEvent::Parked { shard, at, .. }) = event {
+        if let Event::Shard(ShardEvent::DeadLettered { shard, at, .. }) = event {
             self.parked(shard, *at);
         }
     }

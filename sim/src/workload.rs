@@ -7,7 +7,7 @@ use crate::faults::store::at_once;
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, ShardIterator, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
-use anabranch_local::{Clock, Engine, Options};
+use anabranch_local::{Clock, Engine, EngineOptions};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
@@ -62,7 +62,7 @@ pub enum Reshard {
 impl Workload {
     /// A stream of that many shards.
     pub fn new(shards: u32) -> Self {
-        let engine = Arc::new(Engine::new(Options::instant(), Clock::manual(EPOCH_MS)));
+        let engine = Arc::new(Engine::new(EngineOptions::instant(), Clock::manual(EPOCH_MS)));
         let workload = Self { api: LocalKinesis::new(engine), shards: Arc::default() };
         for (name, shards) in [(STREAM, shards), (DEAD_LETTERS, 1)] {
             workload.add_stream(name, shards);

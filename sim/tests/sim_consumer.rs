@@ -39,12 +39,12 @@ fn consumers_keep_every_promise_on_every_seed() {
         assert!(reshards > 0, "seed {seed} has no reshard");
         assert!(report.faults.of(Fault::Crash) > 0, "seed {seed} has no crash");
         let restart = |what: &What| {
-            matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { remedy, .. }))
-                if *remedy == WatchdogAction::Restart)
+            matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { action, .. }))
+                if *action == WatchdogAction::Restart)
         };
-        let is_back = |what: &What| told(what, |it| matches!(it, LeaseEvent::StreamBack { .. }));
+        let is_back = |what: &What| told(what, |it| matches!(it, LeaseEvent::StreamRestored { .. }));
         let is_named =
-            |what: &What| told(what, |it| matches!(it, LeaseEvent::UnreadableRow { .. }));
+            |what: &What| told(what, |it| matches!(it, LeaseEvent::RowUnreadable { .. }));
         for (count, line) in [
             (&restarted, report.first(restart)),
             (&back, report.first(is_back)),
@@ -236,7 +236,7 @@ fn first_on(report: &Report, host: HostId, like: impl Fn(&What) -> bool) -> Opti
 /// Whether a worker met a failure of its store or its stream.
 fn is_trouble(what: &What) -> bool {
     let What::Told(Event::Lease(event)) = what else { return false };
-    matches!(event, LeaseEvent::StoreTrouble { .. } | LeaseEvent::StreamTrouble { .. })
+    matches!(event, LeaseEvent::StoreCallFailed { .. } | LeaseEvent::StreamCallFailed { .. })
 }
 
 /// Whether a worker told of something like this.
@@ -248,7 +248,7 @@ fn told(what: &What, like: impl Fn(&LeaseEvent) -> bool) -> bool {
 fn failed_call(what: &What, call: &str) -> bool {
     let What::Told(event) = what else { return false };
     match event {
-        Event::Lease(LeaseEvent::StreamTrouble { error, .. })
+        Event::Lease(LeaseEvent::StreamCallFailed { error, .. })
         | Event::Shard(ShardEvent::FetchFailed { error, .. }) => error.contains(call),
         _ => false,
     }
@@ -265,7 +265,7 @@ fn is_before(first: Option<usize>, second: Option<usize>) -> bool {
 
 /// Whether the library said that a shard is lost.
 fn told_of_a_loss(report: &Report) -> bool {
-    let lost = |what: &What| matches!(what, What::Told(Event::Lease(LeaseEvent::ShardLost { .. })));
+    let lost = |what: &What| matches!(what, What::Told(Event::Lease(LeaseEvent::ShardMissing { .. })));
     report.first(lost).is_some()
 }
 

@@ -4,7 +4,7 @@ use crate::commands::{
     consume, cp, demo, doctor, leases, local, multilang, put, redrive, relay, shards, shell, tail,
 };
 use crate::connection;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -16,73 +16,73 @@ use std::ffi::OsString;
 Exit codes: 0 done, 1 the result is bad (records refused, a guarantee broken, a problem found), \
 2 it could not start.
 Settings may also stand in variables (ANABRANCH_ENDPOINT, …) and in anabranch.toml: docs/cli.md.")]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     /// What to do.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
     /// Where things are.
     #[command(flatten)]
-    pub(crate) connection: connection::Options,
+    pub(crate) connection: connection::ConnectionOptions,
 }
 
 /// What the person asked for.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a local Kinesis stream (and DynamoDB) for development and tests
-    Local(local::Options),
+    Local(local::LocalOptions),
     /// See order kept across splits, merges and a killed worker, with a verdict
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// A worker of the demo, in a process of its own
     #[command(hide = true)]
-    DemoWorker(demo::worker::Options),
+    DemoWorker(demo::worker::DemoWorkerOptions),
     /// Put records into a stream, each key in order
-    Put(put::Options),
+    Put(put::PutOptions),
     /// Print the records of a stream as they come
-    Tail(tail::Options),
+    Tail(tail::TailOptions),
     /// Copy records between streams and files, each key in order
-    Cp(cp::Options),
+    Cp(cp::CopyOptions),
     /// Give every record of a stream to a program, or print it, and remember what is done
-    Consume(consume::Options),
+    Consume(consume::ConsumeOptions),
     /// Have records handled again that `consume --park` put aside
-    Redrive(redrive::Options),
+    Redrive(redrive::RedriveOptions),
     /// Show the shards of a stream as a tree, and why one isn't being read
-    Shards(shards::Options),
+    Shards(shards::ShardsOptions),
     /// Look at the leases of an application, and change them: reset, release, snapshot, copy
-    Leases(leases::Options),
+    Leases(leases::LeasesOptions),
     /// Say what is wrong between a stream and an application, and how to mend it
-    Doctor(doctor::Options),
+    Doctor(doctor::DoctorOptions),
     /// Carry the rows of a PostgreSQL outbox into a stream, each key in order
-    Relay(relay::Options),
+    Relay(relay::RelayOptions),
     /// Run the KCL workers of other languages, without a JVM
-    Multilang(multilang::Options),
+    Multilang(multilang::MultilangOptions),
     /// Print the completions for a shell
-    Completions(shell::Completions),
+    Completions(shell::CompletionsOptions),
     /// Print the manual page
     Man,
 }
 
 /// What came of reading the command line.
-pub(crate) enum Parsed {
+pub(crate) enum ParsedArgs {
     /// A command to run.
-    Run(Box<Line>),
+    Run(Box<CommandLine>),
     /// A text that was asked for: help or the version.
     Show(String),
     /// A mistake.
-    Wrong(Failure),
+    Invalid(CommandFailure),
 }
 
 /// Reads the command line.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Parsed {
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> ParsedArgs {
     let words: Vec<OsString> = words.into_iter().collect();
-    match Line::try_parse_from(&words) {
-        Ok(line) => Parsed::Run(Box::new(line)),
+    match CommandLine::try_parse_from(&words) {
+        Ok(line) => ParsedArgs::Run(Box::new(line)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                Parsed::Show(error.render().to_string())
+                ParsedArgs::Show(error.render().to_string())
             }
-            _ => Parsed::Wrong(Failure::usage(one_line(&error, &words))),
+            _ => ParsedArgs::Invalid(CommandFailure::usage(one_line(&error, &words))),
         },
     }
 }
@@ -99,7 +99,7 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     if let Some(better) = suggestion(error) {
         line = format!("{line} (did you mean '{better}'?)");
     }
-    let root = Line::command();
+    let root = CommandLine::command();
     let known = |word: &&str| root.find_subcommand(word).is_some();
     let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(known);
     if let Some(command) = named.and_then(|named| root.find_subcommand(named)) {
@@ -151,7 +151,7 @@ mod tests {
     fn check_wrong(line: &str, expected: &str) {
         let words = line.split(' ').map(OsString::from);
         match parse(words) {
-            Parsed::Wrong(failure) => assert_eq!(failure.text(), expected, "{line}"),
+            ParsedArgs::Invalid(failure) => assert_eq!(failure.text(), expected, "{line}"),
             _ => panic!("{line} was accepted"),
         }
     }
@@ -195,6 +195,6 @@ mod tests {
 
     #[test]
     fn the_definition_of_the_command_line_holds_together() {
-        Line::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 }

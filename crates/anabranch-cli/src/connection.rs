@@ -7,11 +7,11 @@ mod kcl_streams;
 mod trouble;
 mod waiting;
 
-pub(crate) use aws::Aws;
+pub(crate) use aws::AwsClients;
 pub(crate) use kcl_streams::KclStreams;
-pub(crate) use waiting::watched;
+pub(crate) use waiting::notify_if_slow;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::shell_word::shell_word;
 use anabranch::lease::{AnyStore, StoreAddress};
 use file::ConfigFile;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// and then where every AWS tool looks.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Options {
+pub(crate) struct ConnectionOptions {
     /// Address of Kinesis and DynamoDB, such as `http://127.0.0.1:4567`; without it, AWS
     #[arg(long, global = true, value_name = "URL", env = "ANABRANCH_ENDPOINT")]
     #[arg(hide_env_values = true)]
@@ -47,7 +47,7 @@ pub(crate) struct Options {
 
 /// What holds once options, variables and the file are put together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionSettings {
     /// The address of Kinesis and DynamoDB.
     endpoint: Option<String>,
     /// The region.
@@ -58,11 +58,11 @@ pub(crate) struct Connection {
     leases: Option<StoreAddress>,
 }
 
-impl Options {
+impl ConnectionOptions {
     /// Reads the file, and lets options and variables go before it.
-    pub(crate) fn settle(self) -> Result<Connection, Failure> {
+    pub(crate) fn resolve(self) -> Result<ConnectionSettings, CommandFailure> {
         let file = ConfigFile::read(self.config.as_deref())?;
-        let connection = Connection {
+        let connection = ConnectionSettings {
             endpoint: self.endpoint.or(file.endpoint),
             region: self.region.or(file.region),
             profile: self.profile.or(file.profile),
@@ -71,7 +71,7 @@ impl Options {
         if let Some(endpoint) = &connection.endpoint {
             let (scheme, host) = endpoint.split_once("://").unwrap_or_default();
             if !["http", "https"].contains(&scheme) || host.is_empty() {
-                return Err(Failure::usage(format!(
+                return Err(CommandFailure::usage(format!(
                     "the endpoint {endpoint:?} is not an address: it begins with http:// or \
                      https://, such as http://127.0.0.1:4567"
                 )));
@@ -81,14 +81,14 @@ impl Options {
     }
 }
 
-impl Connection {
+impl ConnectionSettings {
     /// What is needed to reach a stream at an address, and nothing else.
     pub(crate) fn at(endpoint: &str) -> Self {
         Self { endpoint: Some(endpoint.to_owned()), ..Self::default() }
     }
 
     /// The same, but where another place is named.
-    pub(crate) fn elsewhere(
+    pub(crate) fn with_overrides(
         &self,
         endpoint: Option<String>,
         region: Option<String>,
@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// The lease store of an application, which the configuration has to name.
-    pub(crate) async fn leases(&self, application: &str) -> Result<AnyStore, Failure> {
+    pub(crate) async fn leases(&self, application: &str) -> Result<AnyStore, CommandFailure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.store(address, application).await
     }
@@ -138,14 +138,14 @@ impl Connection {
         &self,
         application: &str,
         stream: Option<&str>,
-    ) -> Result<AnyStore, Failure> {
+    ) -> Result<AnyStore, CommandFailure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.existing_store(address, application, stream).await
     }
 }
 
-fn no_leases() -> Failure {
-    Failure::usage(
+fn no_leases() -> CommandFailure {
+    CommandFailure::usage(
         "nothing says where leases are kept: give --leases sqlite:leases.db (for this machine), \
          postgres:URL, dynamodb:TABLE, kcl:TABLE (beside Java) or memory (forgotten at the end), \
          or set ANABRANCH_LEASES, or `leases` in anabranch.toml",

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 /// A failed command. Its text is one line: what happened, to what, and the way out.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     text: String,
     code: u8,
 }
 
-impl Failure {
+impl CommandFailure {
     /// The work was done and its result is bad: a guarantee did not hold, a record was refused.
     pub(crate) fn result(text: impl fmt::Display) -> Self {
         Self { text: text.to_string(), code: 1 }

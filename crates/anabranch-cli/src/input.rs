@@ -3,7 +3,7 @@
 //! They are handed over in handfuls: those that are there already when the first of them is read. To
 //! wake somebody for each line costs more than all else that is done with it.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -25,7 +25,7 @@ const WAITING_BYTES: usize = 16 << 20;
 
 /// A line, and where it stood.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct InputLine {
     /// The file, or standard input.
     pub(crate) source: Arc<str>,
     /// Its number, from 1.
@@ -41,7 +41,7 @@ pub(crate) struct Input {
 
 impl Input {
     /// Opens the files, or standard input when there are none. `-` is standard input too.
-    pub(crate) fn open(files: &[PathBuf]) -> Result<Self, Failure> {
+    pub(crate) fn open(files: &[PathBuf]) -> Result<Self, CommandFailure> {
         let stdin = || ("standard input".to_owned(), Box::new(io::stdin()) as Box<_>);
         if files.is_empty() {
             return Ok(Self { sources: vec![stdin()] });
@@ -61,7 +61,7 @@ impl Input {
                 Ok(file)
             };
             let file =
-                open().map_err(|error| Failure::usage(format!("{name} can't be read: {error}")))?;
+                open().map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
             sources.push((name, Box::new(file)));
         }
         Ok(Self { sources })
@@ -70,8 +70,8 @@ impl Input {
     /// The lines, one after another. The channel ends with the last one, or with what went wrong.
     pub(crate) fn lines(self) -> Lines {
         let (send, lines) = mpsc::channel(WAITING);
-        let room = Arc::new(Room::default());
-        let to = Reader { to: send, room: Arc::clone(&room) };
+        let room = Arc::new(LineBufferLimit::default());
+        let to = ReaderThread { to: send, room: Arc::clone(&room) };
         std::thread::spawn(move || {
             for (source, reader) in self.sources {
                 if !to.read(&source.into(), reader) {
@@ -85,30 +85,30 @@ impl Input {
 
 /// Lines that were read together.
 #[derive(Default)]
-struct Handful {
-    lines: VecDeque<Line>,
+struct LineGroup {
+    lines: VecDeque<InputLine>,
     /// Their bytes.
     bytes: usize,
 }
 
 /// The lines that were read.
 pub(crate) struct Lines {
-    handfuls: mpsc::Receiver<Result<Handful, Failure>>,
+    handfuls: mpsc::Receiver<Result<LineGroup, CommandFailure>>,
     /// Those of the last handful that were not taken.
-    at_hand: VecDeque<Line>,
-    room: Arc<Room>,
+    at_hand: VecDeque<InputLine>,
+    room: Arc<LineBufferLimit>,
 }
 
 impl Lines {
     /// The next line, if it is at hand.
-    pub(crate) fn at_hand(&mut self) -> Option<Line> {
+    pub(crate) fn try_recv(&mut self) -> Option<InputLine> {
         self.at_hand.pop_front()
     }
 
     /// The next line; `None` behind the last.
-    pub(crate) async fn recv(&mut self) -> Option<Result<Line, Failure>> {
+    pub(crate) async fn recv(&mut self) -> Option<Result<InputLine, CommandFailure>> {
         loop {
-            if let Some(line) = self.at_hand() {
+            if let Some(line) = self.try_recv() {
                 return Some(Ok(line));
             }
             match self.handfuls.recv().await? {
@@ -132,12 +132,12 @@ impl Drop for Lines {
 
 /// How many bytes wait.
 #[derive(Default)]
-struct Room {
+struct LineBufferLimit {
     waiting: Mutex<usize>,
     left: Condvar,
 }
 
-impl Room {
+impl LineBufferLimit {
     /// Waits until so many bytes fit, or until nothing waits.
     fn enter(&self, bytes: usize) {
         let full = |waiting: &mut usize| *waiting > 0 && *waiting + bytes > WAITING_BYTES;
@@ -158,16 +158,16 @@ impl Room {
 }
 
 /// The thread that reads.
-struct Reader {
-    to: mpsc::Sender<Result<Handful, Failure>>,
-    room: Arc<Room>,
+struct ReaderThread {
+    to: mpsc::Sender<Result<LineGroup, CommandFailure>>,
+    room: Arc<LineBufferLimit>,
 }
 
-impl Reader {
+impl ReaderThread {
     /// Reads one source. `false` when there is no point in reading on.
     fn read(&self, source: &Arc<str>, reader: impl Read) -> bool {
         let mut reader = BufReader::with_capacity(READ_BYTES, reader);
-        let mut handful = Handful::default();
+        let mut handful = LineGroup::default();
         for number in 1.. {
             let mut text = Vec::new();
             let read = reader.by_ref().take(LONGEST as u64).read_until(b'\n', &mut text);
@@ -178,7 +178,7 @@ impl Reader {
                 Err(error) => Some(format!("it can't be read: {error}")),
             };
             if let Some(why) = wrong {
-                let failure = Failure::result(format!("{source}, line {number}: {why}"));
+                let failure = CommandFailure::result(format!("{source}, line {number}: {why}"));
                 let _ = self.to.blocking_send(Err(failure));
                 return false;
             }
@@ -189,7 +189,7 @@ impl Reader {
                 }
             }
             handful.bytes += text.len();
-            handful.lines.push_back(Line { source: Arc::clone(source), number, text });
+            handful.lines.push_back(InputLine { source: Arc::clone(source), number, text });
             // Whoever waits for a line gets it before the next one is waited for, so that nothing is
             // in hand when a read ends or fails.
             let goes_on = handful.lines.len() < HANDFUL && reader.buffer().contains(&b'\n');
@@ -201,7 +201,7 @@ impl Reader {
     }
 
     /// Waits for room. `false` when nobody takes lines any more.
-    fn hand_over(&self, handful: Handful) -> bool {
+    fn hand_over(&self, handful: LineGroup) -> bool {
         self.room.enter(handful.bytes);
         self.to.blocking_send(Ok(handful)).is_ok()
     }
@@ -239,7 +239,7 @@ mod tests {
             io::Write::write_all(&mut writer, format!("{text}\nhal").as_bytes()).unwrap();
             let line = lines.recv().await.unwrap().unwrap();
             assert!(line.text.ends_with(text.as_bytes()), "{line:?}");
-            assert!(lines.at_hand().is_none(), "half a line is none");
+            assert!(lines.try_recv().is_none(), "half a line is none");
         }
         drop(writer);
         assert_eq!(lines.recv().await.unwrap().unwrap().text, b"hal");
@@ -251,9 +251,9 @@ mod tests {
         let reads = Arc::default();
         let mut lines = lines_of(Parts(vec![b"a\nb\nc", b"d\ne\n"], Arc::clone(&reads)));
         let mut texts = vec![lines.recv().await.unwrap().unwrap().text];
-        texts.extend(lines.at_hand().map(|line| line.text));
+        texts.extend(lines.try_recv().map(|line| line.text));
         assert_eq!(texts, [b"a", b"b"]);
-        assert!(lines.at_hand().is_none());
+        assert!(lines.try_recv().is_none());
         assert_eq!(lines.recv().await.unwrap().unwrap().text, b"cd");
         assert_eq!(lines.recv().await.unwrap().unwrap().text, b"e");
         let error = lines.recv().await.unwrap().unwrap_err();

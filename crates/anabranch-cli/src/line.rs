@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 /// A record as a JSON object, on its way out.
 #[derive(Debug, Serialize)]
-struct Out<'a> {
+struct RecordJson<'a> {
     shard: &'a str,
     sequence: String,
     sub: u64,
@@ -29,7 +29,7 @@ struct Out<'a> {
 /// The JSON line of a record, with its line break. Data that is text stays text.
 pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
     let data = std::str::from_utf8(&record.data).ok();
-    let out = Out {
+    let out = RecordJson {
         shard: shard.as_str(),
         sequence: record.sequence.to_string(),
         sub: record.sub,
@@ -95,24 +95,24 @@ pub(crate) fn one_line(text: &str) -> String {
 /// A record as a JSON object, on its way in. What `tail` and `consume` print is understood too:
 /// where a record came from does not matter to where it goes.
 #[derive(Debug, Deserialize)]
-struct In {
+struct InputJson {
     key: Option<String>,
     data: Option<String>,
     data_base64: Option<String>,
-    hash_key: Option<Hash>,
+    hash_key: Option<HashField>,
 }
 
 /// A hash key: its digits, or a number that is small enough for one.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Hash {
+enum HashField {
     Digits(String),
     Number(u64),
 }
 
 /// Reads the JSON line of a record.
 pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
-    let read: In = serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
+    let read: InputJson = serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
     let key = read.key.ok_or(
         "it has no \"key\": a record is {\"key\": \"…\", \"data\": \"…\"}, and bytes stand in \
          \"data_base64\"",
@@ -129,8 +129,8 @@ pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
     let record = new_record(key, data)?;
     let hash = match read.hash_key {
         None => return Ok(record),
-        Some(Hash::Number(number)) => HashKey(number.into()),
-        Some(Hash::Digits(digits)) => {
+        Some(HashField::Number(number)) => HashKey(number.into()),
+        Some(HashField::Digits(digits)) => {
             digits.parse().map_err(|why| format!("its hash_key: {why}"))?
         }
     };

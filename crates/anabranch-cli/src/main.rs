@@ -14,22 +14,22 @@ mod input;
 mod notice;
 mod commands;
 
-use args::{Command, Line, Parsed};
-use failure::Failure;
+use args::{CliCommand, CommandLine, ParsedArgs};
+use failure::CommandFailure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let line = match args::parse(std::env::args_os()) {
-        Parsed::Run(line) => *line,
-        Parsed::Show(text) => {
+        ParsedArgs::Run(line) => *line,
+        ParsedArgs::Show(text) => {
             output::show(&text);
             return end(output::judge(Ok(())));
         }
-        Parsed::Wrong(failure) => return failure.report(),
+        ParsedArgs::Invalid(failure) => return failure.report(),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::result(format!("no runtime: {error}")).report(),
+        Err(error) => return CommandFailure::result(format!("no runtime: {error}")).report(),
     };
     let result = runtime.block_on(Box::pin(run(line)));
     // A thread may wait for input that never comes, and must not hold up the end.
@@ -37,35 +37,35 @@ fn main() -> ExitCode {
     end(output::judge(result))
 }
 
-fn end(result: Result<(), Failure>) -> ExitCode {
+fn end(result: Result<(), CommandFailure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-async fn run(line: Line) -> Result<(), Failure> {
+async fn run(line: CommandLine) -> Result<(), CommandFailure> {
     let connection = line.connection;
     match line.command {
-        Command::Local(options) => commands::local::run(options).await,
-        Command::Demo(options) => Box::pin(commands::demo::run(options)).await,
-        Command::DemoWorker(options) => commands::demo::worker::run(options).await,
-        Command::Put(options) => commands::put::run(options, &connection.settle()?).await,
-        Command::Tail(options) => commands::tail::run(options, &connection.settle()?).await,
-        Command::Cp(options) => commands::cp::run(options, &connection.settle()?).await,
-        Command::Consume(options) => {
-            Box::pin(commands::consume::run(options, &connection.settle()?)).await
+        CliCommand::Local(options) => commands::local::run(options).await,
+        CliCommand::Demo(options) => Box::pin(commands::demo::run(options)).await,
+        CliCommand::DemoWorker(options) => commands::demo::worker::run(options).await,
+        CliCommand::Put(options) => commands::put::run(options, &connection.resolve()?).await,
+        CliCommand::Tail(options) => commands::tail::run(options, &connection.resolve()?).await,
+        CliCommand::Cp(options) => commands::cp::run(options, &connection.resolve()?).await,
+        CliCommand::Consume(options) => {
+            Box::pin(commands::consume::run(options, &connection.resolve()?)).await
         }
-        Command::Redrive(options) => Box::pin(commands::redrive::run(options)).await,
-        Command::Shards(options) => commands::shards::run(options, &connection.settle()?).await,
-        Command::Leases(options) => commands::leases::run(options, &connection.settle()?).await,
-        Command::Doctor(options) => commands::doctor::run(options, &connection.settle()?).await,
-        Command::Relay(options) => commands::relay::run(options, &connection.settle()?).await,
-        Command::Multilang(options) => commands::multilang::run(options).await,
-        Command::Completions(options) => {
+        CliCommand::Redrive(options) => Box::pin(commands::redrive::run(options)).await,
+        CliCommand::Shards(options) => commands::shards::run(options, &connection.resolve()?).await,
+        CliCommand::Leases(options) => commands::leases::run(options, &connection.resolve()?).await,
+        CliCommand::Doctor(options) => commands::doctor::run(options, &connection.resolve()?).await,
+        CliCommand::Relay(options) => commands::relay::run(options, &connection.resolve()?).await,
+        CliCommand::Multilang(options) => commands::multilang::run(options).await,
+        CliCommand::Completions(options) => {
             commands::shell::completions(&options);
             Ok(())
         }
-        Command::Man => commands::shell::manual(),
+        CliCommand::Man => commands::shell::manual(),
     }
 }

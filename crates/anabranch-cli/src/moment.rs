@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A place in the history of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum TimeSpec {
     /// The oldest record that there is.
     Trim,
     /// What comes from now on.
@@ -18,7 +18,7 @@ pub(crate) enum Moment {
     At(u64),
 }
 
-impl FromStr for Moment {
+impl FromStr for TimeSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -47,7 +47,7 @@ fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Moment {
+impl TimeSpec {
     /// Where an application starts that begins here.
     pub(crate) fn start(self) -> StartPosition {
         match self {
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        let check = |text: &str, expected: Option<Moment>| {
+        let check = |text: &str, expected: Option<TimeSpec>| {
             assert_eq!(text.parse().ok(), expected, "{text}");
         };
-        check("trim", Some(Moment::Trim));
-        check("LATEST", Some(Moment::Latest));
-        check("10m", Some(Moment::Ago(Duration::from_mins(10))));
-        check("2h 30m", Some(Moment::Ago(Duration::from_mins(150))));
-        check("1970-01-02", Some(Moment::At(86_400_000)));
-        check("1970-01-01T00:00:01.5Z", Some(Moment::At(1_500)));
-        check("1970-01-01 00:01:00", Some(Moment::At(60_000)));
+        check("trim", Some(TimeSpec::Trim));
+        check("LATEST", Some(TimeSpec::Latest));
+        check("10m", Some(TimeSpec::Ago(Duration::from_mins(10))));
+        check("2h 30m", Some(TimeSpec::Ago(Duration::from_mins(150))));
+        check("1970-01-02", Some(TimeSpec::At(86_400_000)));
+        check("1970-01-01T00:00:01.5Z", Some(TimeSpec::At(1_500)));
+        check("1970-01-01 00:01:00", Some(TimeSpec::At(60_000)));
         check("yesterday", None);
         check("", None);
         check("2026-13-01", None);

@@ -2,7 +2,7 @@
 
 use crate::line::{one_line, short};
 use crate::moment;
-use crate::output::note;
+use crate::output::print_note;
 use crate::printer::NOBODY_READS;
 use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ const KINDS: usize = 10_000;
 
 /// How often the same trouble is told again: at the first time, and then at each doubling.
 #[derive(Default)]
-struct Repeats(BTreeMap<String, u64>);
+struct RepeatLimiter(BTreeMap<String, u64>);
 
-impl Repeats {
+impl RepeatLimiter {
     /// Whether to tell it now, and how often it happened.
     fn count(&mut self, kind: String) -> Option<u64> {
         if self.0.len() >= KINDS && !self.0.contains_key(&kind) {
@@ -29,24 +29,24 @@ impl Repeats {
 
 /// Prints notices of what happens. `all` shows changes of hands too.
 pub(crate) fn printed(all: bool) -> Events {
-    let repeats = Mutex::new(Repeats::default());
+    let repeats = Mutex::new(RepeatLimiter::default());
     Events::new(move |event| {
-        if let Some(trouble) = trouble(event) {
+        if let Some(trouble) = describe_failure(event) {
             let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
             match repeats.count(trouble.clone()) {
                 None => {}
                 // It is the same row each time that the table is read.
-                Some(2..) if matches!(event, Event::Lease(LeaseEvent::UnreadableRow { .. })) => {}
-                Some(1) => note!("warning: {trouble}"),
-                Some(times) => note!("warning: {trouble} ({times} times)"),
+                Some(2..) if matches!(event, Event::Lease(LeaseEvent::RowUnreadable { .. })) => {}
+                Some(1) => print_note!("warning: {trouble}"),
+                Some(times) => print_note!("warning: {trouble} ({times} times)"),
             }
         } else if let Event::Producer(ProducerEvent::Resumed {
             stream, for_ms, paused: 0, ..
         }) = event
         {
-            note!("{stream} takes records again, after {}", moment::span(*for_ms));
-        } else if all && let Some(change) = change(event) {
-            note!("{change}");
+            print_note!("{stream} takes records again, after {}", moment::span(*for_ms));
+        } else if all && let Some(change) = describe_change(event) {
+            print_note!("{change}");
         }
     })
 }
@@ -59,34 +59,34 @@ fn unreadable(row: &str, why: &str) -> String {
 }
 
 /// What went wrong, if something did.
-fn trouble(event: &Event) -> Option<String> {
+fn describe_failure(event: &Event) -> Option<String> {
     Some(match event {
         // A closed pipe is the reader's right, and ends the command.
         Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == NOBODY_READS => {
             return None;
         }
-        Event::Lease(LeaseEvent::Expelled { worker }) => {
+        Event::Lease(LeaseEvent::Evicted { worker }) => {
             format!(
                 "this worker ({worker}) was silent for too long and lost its shards; it joins again"
             )
         }
-        Event::Lease(LeaseEvent::KeptOff { wait_ms, leader }) => format!(
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => format!(
             "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it \
              has moved for {} s",
             leader.as_ref().map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
             wait_ms.div_ceil(1_000)
         ),
-        Event::Lease(LeaseEvent::StoodDown { hindrance }) => {
+        Event::Lease(LeaseEvent::YieldedToKcl3 { hindrance }) => {
             format!("this worker gives back what it has and ends: {hindrance}")
         }
-        Event::Lease(LeaseEvent::LeadsUnread { streams }) => format!(
+        Event::Lease(LeaseEvent::LeadsUnreadStreams { streams }) => format!(
             "the Java workers of this table leave the rows of all streams to this worker, and it \
              does not read {}: nobody follows their reshards; read all streams of the table here, \
              or give this worker a table of its own",
             streams.join(", ")
         ),
-        Event::Lease(LeaseEvent::Lost { lease }) => format!("{} was lost", short(&lease.shard)),
-        Event::Lease(LeaseEvent::ShardLost { lease, .. }) => format!(
+        Event::Lease(LeaseEvent::LeaseLost { lease }) => format!("{} was lost", short(&lease.shard)),
+        Event::Lease(LeaseEvent::ShardMissing { lease, .. }) => format!(
             "{} is past the retention period: what was not read of it is lost",
             short(&lease.shard)
         ),
@@ -94,23 +94,23 @@ fn trouble(event: &Event) -> Option<String> {
             "stream {stream} was deleted and created again; it is read no longer: start with a new \
              application name"
         ),
-        Event::Lease(LeaseEvent::StreamGone { stream }) => {
+        Event::Lease(LeaseEvent::StreamDeleted { stream }) => {
             format!("stream {stream} was deleted; it is read no longer")
         }
-        Event::Lease(LeaseEvent::StreamBack { stream }) => {
+        Event::Lease(LeaseEvent::StreamRestored { stream }) => {
             format!("stream {stream} exists after all; it is read again")
         }
-        Event::Lease(LeaseEvent::StreamAwaited { stream, status }) => format!(
+        Event::Lease(LeaseEvent::StreamNotActive { stream, status }) => format!(
             "stream {stream} is {status}, and this application has not read it yet: work begins \
              when that is over"
         ),
-        Event::Lease(LeaseEvent::StoreTrouble { what, error }) => format!("{what}: {error}"),
-        Event::Lease(LeaseEvent::StreamTrouble { error, .. }) => error.clone(),
-        Event::Lease(LeaseEvent::UnreadableRow { row, why }) => unreadable(row, why),
-        Event::Lease(LeaseEvent::Hole { stream, keys, looks }) if *looks > 1 => {
+        Event::Lease(LeaseEvent::StoreCallFailed { what, error }) => format!("{what}: {error}"),
+        Event::Lease(LeaseEvent::StreamCallFailed { error, .. }) => error.clone(),
+        Event::Lease(LeaseEvent::RowUnreadable { row, why }) => unreadable(row, why),
+        Event::Lease(LeaseEvent::HashRangeHole { stream, range: keys, audits: looks }) if *looks > 1 => {
             format!("no lease covers the keys {keys:?} of {stream}")
         }
-        Event::Shard(ShardEvent::Trimmed { shard, after, to }) => {
+        Event::Shard(ShardEvent::RetentionGap { shard, after, to }) => {
             let to = to.map_or("now".to_owned(), |to| to.to_string());
             format!(
                 "{}: what came between {after} and {to} is past retention, and lost if it was not \
@@ -118,7 +118,7 @@ fn trouble(event: &Event) -> Option<String> {
                 short(&shard.shard)
             )
         }
-        Event::Shard(ShardEvent::AggregateDropped { shard, records, .. }) => format!(
+        Event::Shard(ShardEvent::AggregateMisrouted { shard, records, .. }) => format!(
             "{}: an aggregate of {records} records holds one of another shard, so none is given, \
              as KCL does",
             short(&shard.shard)
@@ -129,21 +129,21 @@ fn trouble(event: &Event) -> Option<String> {
         ) => {
             format!("{}: {}", short(&shard.shard), one_line(error))
         }
-        Event::Shard(ShardEvent::AggregateCut { shard, at, records }) => format!(
+        Event::Shard(ShardEvent::AggregateUnreadable { shard, at, records }) => format!(
             "{}: the aggregate at {at} is damaged, and {records} records of it are lost",
             short(&shard.shard)
         ),
-        Event::Shard(ShardEvent::Parked { shard, at, error }) => {
+        Event::Shard(ShardEvent::DeadLettered { shard, at, error }) => {
             format!("{}: record {at} was put aside: {}", short(&shard.shard), one_line(error))
         }
-        Event::Shard(ShardEvent::ParkFailed { shard, error, .. }) => {
+        Event::Shard(ShardEvent::DeadLetterFailed { shard, error, .. }) => {
             format!("{}: a record could not be put aside: {error}", short(&shard.shard))
         }
         Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
             format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
         }
         // For how long differs each time, and would make it another trouble.
-        Event::Shard(ShardEvent::Stuck { shard, phase, remedy, .. }) => {
+        Event::Shard(ShardEvent::Stuck { shard, phase, action: remedy, .. }) => {
             format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
         }
         // Told as a pause.
@@ -158,30 +158,30 @@ fn trouble(event: &Event) -> Option<String> {
                 "the stream did not take records of producer {producer}, they are sent again: {detail}"
             )
         }
-        Event::Relay(event) => return relay_trouble(event),
+        Event::Relay(event) => return describe_relay_failure(event),
         _ => return None,
     })
 }
 
 /// What went wrong with a relay, if something did.
-fn relay_trouble(event: &RelayEvent) -> Option<String> {
+fn describe_relay_failure(event: &RelayEvent) -> Option<String> {
     Some(match event {
         RelayEvent::Interrupted { table, error, .. } => {
             format!("the relay of {table} has to begin again: {error}")
         }
-        RelayEvent::Held { table, row, .. } => format!(
+        RelayEvent::WaitingForTransaction { table, row, .. } => format!(
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"
         ),
-        RelayEvent::Kept { table, row, error } => format!(
+        RelayEvent::RemovalRefused { table, row, error } => format!(
             "row {row} of {table} is in the stream and can't be removed; it is tried again, and no \
              more rows are read once enough of them wait so: {error}"
         ),
-        RelayEvent::Restored { table, row } => format!(
+        RelayEvent::RowRestored { table, row } => format!(
             "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
              after a restore; they are sent now"
         ),
-        RelayEvent::Parked { row, key, why, .. } => format!(
+        RelayEvent::KeyBlocked { row, key, why, .. } => format!(
             "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
              {row}' gives it up, 'anabranch relay retry KEY' sends it again"
         ),
@@ -190,21 +190,21 @@ fn relay_trouble(event: &RelayEvent) -> Option<String> {
 }
 
 /// Who reads what from now on, if that changed.
-fn change(event: &Event) -> Option<String> {
+fn describe_change(event: &Event) -> Option<String> {
     Some(match event {
         Event::Lease(LeaseEvent::Joined { worker }) => format!("joined as {worker}"),
         Event::Lease(LeaseEvent::Left { .. }) => "left".to_owned(),
-        Event::Lease(LeaseEvent::Taken { lease, .. }) => format!("took {}", short(&lease.shard)),
-        Event::Lease(LeaseEvent::Passed { lease, to }) => {
+        Event::Lease(LeaseEvent::LeaseTaken { lease, .. }) => format!("took {}", short(&lease.shard)),
+        Event::Lease(LeaseEvent::LeaseHandedOver { lease, to }) => {
             format!("passed {} to {to}", short(&lease.shard))
         }
-        Event::Lease(LeaseEvent::Released { lease }) => {
+        Event::Lease(LeaseEvent::LeaseReleased { lease }) => {
             format!("gave {} back", short(&lease.shard))
         }
-        Event::Lease(LeaseEvent::Fenced { worker }) => {
+        Event::Lease(LeaseEvent::WorkerFenced { worker }) => {
             format!("shut out {worker}, which is silent")
         }
-        Event::Lease(LeaseEvent::Ended { lease, children }) => {
+        Event::Lease(LeaseEvent::ShardEnded { lease, children }) => {
             let children: Vec<_> = children.iter().map(short).collect();
             format!("finished {}, followed by {}", short(&lease.shard), children.join(" and "))
         }
@@ -212,7 +212,7 @@ fn change(event: &Event) -> Option<String> {
         Event::Relay(RelayEvent::StandingBy { table }) => {
             format!("another relay is at work on {table}; this one takes over when it goes")
         }
-        Event::Relay(RelayEvent::Freed { key, .. }) => format!("key {key:?} goes on"),
+        Event::Relay(RelayEvent::KeyResumed { key, .. }) => format!("key {key:?} goes on"),
         _ => return None,
     })
 }

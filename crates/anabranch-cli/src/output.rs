@@ -1,7 +1,7 @@
 //! Standard output for texts: a reader that went away is no reason to fall over, a full disk is one
 //! to say so.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
@@ -11,19 +11,19 @@ use std::sync::OnceLock;
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line; a reader that went away is no reason to stop.
-macro_rules! say {
+macro_rules! print_line {
     ($($text:tt)*) => { crate::output::say_line(format_args!($($text)*)) };
 }
 
 /// Prints a line for a person, beside the output.
-macro_rules! note {
+macro_rules! print_note {
     ($($text:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), $($text)*);
     }};
 }
 
-pub(crate) use {note, say};
+pub(crate) use {print_note, print_line};
 
 /// Prints a line.
 pub(crate) fn say_line(line: fmt::Arguments<'_>) {
@@ -48,7 +48,7 @@ pub(crate) fn is_unread() -> bool {
 
 /// How a command ended whose texts went to standard output. `| head` closes the pipe, which is its
 /// right.
-pub(crate) fn judge(ended: Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn judge(ended: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     match FAILED.get() {
         Some(error) if ended.is_ok() && !is_unread() => Err(unwritten(error)),
         _ => ended,
@@ -56,8 +56,8 @@ pub(crate) fn judge(ended: Result<(), Failure>) -> Result<(), Failure> {
 }
 
 /// Standard output can't be written.
-pub(crate) fn unwritten(error: &io::Error) -> Failure {
-    Failure::result(format!("standard output can't be written: {error}"))
+pub(crate) fn unwritten(error: &io::Error) -> CommandFailure {
+    CommandFailure::result(format!("standard output can't be written: {error}"))
 }
 
 /// Whether standard output is a terminal on which lines can be drawn anew. A dumb one can't move its

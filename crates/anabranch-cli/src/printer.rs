@@ -1,7 +1,7 @@
 //! Standard output for records: a thread of its own, because who reads it may be slow, and nothing
 //! else of the process may wait for that.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::io::{self, Write};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,11 +13,11 @@ const WAITING: usize = 256;
 /// Prints lines in the order in which they were given. Clones share one output.
 #[derive(Clone, Debug)]
 pub(crate) struct Printer {
-    lines: mpsc::Sender<Job>,
+    lines: mpsc::Sender<PrintJob>,
 }
 
 /// Lines, and whom to tell that they were written.
-struct Job {
+struct PrintJob {
     text: Vec<u8>,
     done: oneshot::Sender<()>,
 }
@@ -27,7 +27,7 @@ pub(crate) const NOBODY_READS: &str = "nobody reads standard output any more";
 
 /// Nobody reads any more: the pipe is closed, or the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct OutputClosed;
 
 impl Printer {
     /// A printer to standard output, and the thread, which ends with why nothing more could be
@@ -39,20 +39,20 @@ impl Printer {
     }
 
     /// Prints lines. When it returns, whoever reads the output has them or will get them.
-    pub(crate) async fn print(&self, text: impl Into<Vec<u8>>) -> Result<(), Gone> {
+    pub(crate) async fn print(&self, text: impl Into<Vec<u8>>) -> Result<(), OutputClosed> {
         let (done, written) = oneshot::channel();
-        self.lines.send(Job { text: text.into(), done }).await.map_err(|_| Gone)?;
-        written.await.map_err(|_| Gone)
+        self.lines.send(PrintJob { text: text.into(), done }).await.map_err(|_| OutputClosed)?;
+        written.await.map_err(|_| OutputClosed)
     }
 
     /// Waits until nothing more can be written.
-    pub(crate) async fn gone(&self) {
+    pub(crate) async fn wait_closed(&self) {
         self.lines.closed().await;
     }
 }
 
 /// Writes what waits, flushes once, and then tells everybody.
-fn write_all(mut jobs: mpsc::Receiver<Job>, out: &mut impl Write) -> io::Result<()> {
+fn write_all(mut jobs: mpsc::Receiver<PrintJob>, out: &mut impl Write) -> io::Result<()> {
     let mut written = Vec::new();
     while let Some(first) = jobs.blocking_recv() {
         let mut next = Some(first);
@@ -75,28 +75,28 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Whether everything that was given to a printer was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum OutputRead {
     /// All of it.
     Whole,
     /// The reader has closed the pipe, which is its right, or takes nothing.
-    Partly,
+    Partial,
 }
 
 /// Waits for the thread, once all printers are dropped, and says what its end means. A reader that
 /// takes nothing is not waited for: what it was not given was not counted as done.
-pub(crate) async fn end(thread: JoinHandle<io::Result<()>>) -> Result<Read, Failure> {
+pub(crate) async fn end(thread: JoinHandle<io::Result<()>>) -> Result<OutputRead, CommandFailure> {
     let ended = tokio::task::spawn_blocking(move || thread.join());
     match tokio::time::timeout(FAREWELL, ended).await {
-        Ok(Ok(Ok(end))) => judge(end),
-        Ok(_) => Err(Failure::result("the thread that prints fell over")),
-        Err(_) => Ok(Read::Partly),
+        Ok(Ok(Ok(end))) => exit_result(end),
+        Ok(_) => Err(CommandFailure::result("the thread that prints fell over")),
+        Err(_) => Ok(OutputRead::Partial),
     }
 }
 
-fn judge(end: io::Result<()>) -> Result<Read, Failure> {
+fn exit_result(end: io::Result<()>) -> Result<OutputRead, CommandFailure> {
     match end {
-        Ok(()) => Ok(Read::Whole),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Read::Partly),
+        Ok(()) => Ok(OutputRead::Whole),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(OutputRead::Partial),
         Err(error) => Err(crate::output::unwritten(&error)),
     }
 }

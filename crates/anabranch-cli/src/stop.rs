@@ -7,7 +7,7 @@
 //! | the same within a fifth of a second | is the same word: `timeout` sends it to the command and to its group |
 //! | SIGHUP that was ignored when the command began, by `nohup` | nothing |
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const ONE_WORD: Duration = Duration::from_millis(200);
 
 /// Waits for the `count`-th word to stop from now on.
-pub(crate) fn signals(count: usize) -> Result<impl Future<Output = ()> + Send, Failure> {
-    let mut words = Words::listen().map_err(unheard)?;
+pub(crate) fn wait_for_signal(count: usize) -> Result<impl Future<Output = ()> + Send, CommandFailure> {
+    let mut words = SignalStream::listen().map_err(pending_forever)?;
     Ok(async move {
         for heard in 0..count {
             if heard > 0 {
-                words = words.deaf_for_a_moment().await;
+                words = words.debounce().await;
             }
             words.next(heard == 0).await;
         }
@@ -31,25 +31,25 @@ pub(crate) fn signals(count: usize) -> Result<impl Future<Output = ()> + Send, F
 
 /// Waits for the next word to stop that is not a terminal's, while what was begun is brought to its
 /// end: a terminal that is closed asks for no more than that.
-pub(crate) fn insistence() -> Result<impl Future<Output = ()> + Send, Failure> {
-    let words = Words::listen().map_err(unheard)?;
-    Ok(async move { words.deaf_for_a_moment().await.next(false).await })
+pub(crate) fn wait_for_forced_stop() -> Result<impl Future<Output = ()> + Send, CommandFailure> {
+    let words = SignalStream::listen().map_err(pending_forever)?;
+    Ok(async move { words.debounce().await.next(false).await })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives it")]
-fn unheard(error: io::Error) -> Failure {
-    Failure::usage(format!("signals can't be listened for: {error}"))
+fn pending_forever(error: io::Error) -> CommandFailure {
+    CommandFailure::usage(format!("signals can't be listened for: {error}"))
 }
 
 /// The signals that are words to stop.
-struct Words {
+struct SignalStream {
     terminate: Signal,
     interrupt: Signal,
     /// None where it was ignored when the command began.
     hang_up: Option<Signal>,
 }
 
-impl Words {
+impl SignalStream {
     fn listen() -> io::Result<Self> {
         // Asked before anybody listens: whoever does, ends the ignoring.
         let ignored = *HANG_UP_IGNORED.get_or_init(hang_up_is_ignored);
@@ -61,7 +61,7 @@ impl Words {
     }
 
     /// Hears nothing for a moment, so that a word that is said twice is one.
-    async fn deaf_for_a_moment(self) -> Self {
+    async fn debounce(self) -> Self {
         tokio::time::sleep(ONE_WORD).await;
         // Whoever listens anew hears nothing of what came before. It worked once already.
         Self::listen().unwrap_or(self)

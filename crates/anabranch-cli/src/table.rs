@@ -6,7 +6,7 @@
 //! ```
 
 use crate::line::short;
-use crate::output::say;
+use crate::output::print_line;
 use anabranch_model::ids::ShardId;
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ impl Column {
 /// nothing is cut.
 pub(crate) fn show(columns: &[Column], rows: &[Vec<String>]) {
     for line in fitted(columns, rows, crate::output::width()) {
-        say!("{line}");
+        print_line!("{line}");
     }
 }
 

@@ -2,12 +2,12 @@
 
 /// The account and region that an engine plays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct AccountRegion {
     pub(crate) account: String,
     pub(crate) region: String,
 }
 
-impl Home {
+impl AccountRegion {
     pub(crate) fn stream_arn(&self, stream: &str) -> String {
         format!("arn:aws:kinesis:{}:{}:stream/{stream}", self.region, self.account)
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn arns_are_taken_apart_as_they_were_built() {
-        let home = Home { account: "123456789012".into(), region: "eu-west-1".into() };
+        let home = AccountRegion { account: "123456789012".into(), region: "eu-west-1".into() };
         let stream = home.stream_arn("orders");
         let parsed = parse(&stream).unwrap();
         assert_eq!((parsed.stream, parsed.consumer), ("orders", None));

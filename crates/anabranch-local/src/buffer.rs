@@ -13,7 +13,7 @@ const WORTH_BYTES: usize = 64 * 1024;
 /// How many are kept, at the most.
 const KEPT: usize = 4;
 
-static BUFFERS: LazyLock<Buffers> = LazyLock::new(|| Buffers::keeping(KEPT_BYTES));
+static BUFFERS: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::keeping(KEPT_BYTES));
 
 /// An empty buffer with room for `room` bytes.
 pub(crate) fn take(room: usize) -> Vec<u8> {
@@ -27,14 +27,14 @@ pub(crate) fn share(buffer: Vec<u8>) -> Bytes {
 
 /// Buffers that wait for their next use. Clones share them.
 #[derive(Debug, Clone)]
-struct Buffers {
+struct BufferPool {
     /// Those that wait.
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     /// How many bytes are kept, in all.
     kept_bytes: usize,
 }
 
-impl Buffers {
+impl BufferPool {
     /// None yet. So many bytes are kept, in all.
     fn keeping(bytes: usize) -> Self {
         Self { idle: Arc::default(), kept_bytes: bytes }
@@ -55,7 +55,7 @@ impl Buffers {
         if buffer.capacity() < WORTH_BYTES {
             return buffer.into();
         }
-        Bytes::from_owner(Lent { buffer, home: self.clone() })
+        Bytes::from_owner(PooledBuffer { buffer, home: self.clone() })
     }
 
     /// Keeps a buffer for its next use, if it is worth it.
@@ -76,18 +76,18 @@ impl Buffers {
 }
 
 /// A buffer that comes back by itself.
-struct Lent {
+struct PooledBuffer {
     buffer: Vec<u8>,
-    home: Buffers,
+    home: BufferPool,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         self.home.give_back(std::mem::take(&mut self.buffer));
     }
@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     /// The sizes of those that are kept.
-    fn kept(buffers: &Buffers) -> Vec<usize> {
+    fn kept(buffers: &BufferPool) -> Vec<usize> {
         buffers.with_idle(|idle| idle.iter().map(Vec::capacity).collect())
     }
 
     #[test]
     fn a_shared_buffer_keeps_its_bytes_until_the_last_holder_lets_go() {
-        let buffers = Buffers::keeping(1 << 20);
+        let buffers = BufferPool::keeping(1 << 20);
         let mut buffer = buffers.take(100_000);
         buffer.resize(100_000, 7);
         let (place, size) = (buffer.as_ptr(), buffer.capacity());
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn few_are_kept_and_none_that_is_small() {
-        let buffers = Buffers::keeping(1 << 20);
+        let buffers = BufferPool::keeping(1 << 20);
         let shared = |size: usize| buffers.share(buffers.take(size));
         drop((0..10).map(|_| shared(70_000)).collect::<Vec<_>>());
         assert_eq!(kept(&buffers), [70_000; KEPT]);
-        let buffers = Buffers::keeping(1 << 20);
+        let buffers = BufferPool::keeping(1 << 20);
         let shared = |size: usize| buffers.share(buffers.take(size));
         drop((0..3).map(|_| shared(400_000)).collect::<Vec<_>>());
         assert_eq!(kept(&buffers), [400_000; 2], "no more bytes than that");

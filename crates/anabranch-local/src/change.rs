@@ -15,12 +15,12 @@ pub struct Change {
     /// When it happened, in milliseconds since 1970.
     pub at_ms: u64,
     /// What happened.
-    pub what: What,
+    pub what: ChangeKind,
 }
 
 /// What a change does. `until_ms` is when the passing state (CREATING, UPDATING, DELETING) ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum ChangeKind {
     /// The stream is created; one of the same name that is gone is forgotten.
     Create(Creation),
     /// The stream is deleted.

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 /// Where the engine reads the time. Clones share one clock.
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone)]
-enum Source {
+enum ClockSource {
     /// The machine's wall clock, and the latest time that it showed: a clock that is set back must
     /// not bring back a state that has passed.
     System(Arc<AtomicU64>),
@@ -22,36 +22,36 @@ enum Source {
 impl Clock {
     /// The machine's wall clock.
     pub fn system() -> Self {
-        Self(Source::System(Arc::default()))
+        Self(ClockSource::System(Arc::default()))
     }
 
     /// A clock that stands at `start_ms` until it is moved.
     pub fn manual(start_ms: u64) -> Self {
-        Self(Source::Manual(watch::Sender::new(start_ms)))
+        Self(ClockSource::Manual(watch::Sender::new(start_ms)))
     }
 
     /// Milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         match &self.0 {
-            Source::System(latest) => {
+            ClockSource::System(latest) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
                 now.max(latest.fetch_max(now, Ordering::Relaxed))
             }
-            Source::Manual(now) => *now.borrow(),
+            ClockSource::Manual(now) => *now.borrow(),
         }
     }
 
     /// Whether the clock moves only when told to.
     pub fn is_manual(&self) -> bool {
-        matches!(self.0, Source::Manual(_))
+        matches!(self.0, ClockSource::Manual(_))
     }
 
     /// Moves a manual clock forward. Returns `false`, and does nothing, on the system's clock.
     pub fn advance(&self, by_ms: u64) -> bool {
         match &self.0 {
-            Source::System(_) => false,
-            Source::Manual(now) => {
+            ClockSource::System(_) => false,
+            ClockSource::Manual(now) => {
                 now.send_modify(|ms| *ms = ms.saturating_add(by_ms));
                 true
             }
@@ -61,21 +61,21 @@ impl Clock {
     /// Shows no time before `ms` from now on: what the engine remembers has happened by then.
     pub(crate) fn not_before(&self, ms: u64) {
         match &self.0 {
-            Source::System(latest) => {
+            ClockSource::System(latest) => {
                 latest.fetch_max(ms, Ordering::Relaxed);
             }
-            Source::Manual(now) => now.send_modify(|now| *now = ms.max(*now)),
+            ClockSource::Manual(now) => now.send_modify(|now| *now = ms.max(*now)),
         }
     }
 
     /// Waits until the clock shows `deadline_ms`.
     pub async fn sleep_until(&self, deadline_ms: u64) {
         match &self.0 {
-            Source::System(_) => {
+            ClockSource::System(_) => {
                 let wait = deadline_ms.saturating_sub(self.now_ms());
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
-            Source::Manual(now) => {
+            ClockSource::Manual(now) => {
                 // The sender lives in `self`, so the channel can't close while this waits.
                 let _ = now.subscribe().wait_for(|ms| *ms >= deadline_ms).await;
             }
@@ -97,16 +97,16 @@ pub(crate) fn run_id() -> u64 {
 
 /// Seeded chance: the same seed gives the same throws.
 #[derive(Debug)]
-pub struct Dice(fastrand::Rng);
+pub struct Rng(fastrand::Rng);
 
-impl Dice {
+impl Rng {
     /// Dice that begin at `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
     /// `true` with the given probability: never at 0, always at 1.
-    pub fn throw(&mut self, probability: f64) -> bool {
+    pub fn chance(&mut self, probability: f64) -> bool {
         self.0.f64() < probability
     }
 }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn dice_never_fall_at_zero_and_always_at_one() {
-        let mut dice = Dice::seeded(7);
-        assert!((0..1_000).all(|_| !dice.throw(0.0) && dice.throw(1.0)));
+        let mut dice = Rng::seeded(7);
+        assert!((0..1_000).all(|_| !dice.chance(0.0) && dice.chance(1.0)));
     }
 }

@@ -21,7 +21,7 @@ impl Constraints {
     }
 
     /// Notes that `value` at `field` breaks a constraint.
-    pub(crate) fn broken(&mut self, value: &str, field: &str, words: &str) -> &mut Self {
+    pub(crate) fn add(&mut self, value: &str, field: &str, words: &str) -> &mut Self {
         if self.0.len() < MOST_REPORTED {
             let text = format!("Value {value} at '{field}' failed to satisfy constraint: {words}");
             self.0.push(text);
@@ -30,13 +30,13 @@ impl Constraints {
     }
 
     fn quoted(&mut self, value: &str, field: &str, words: &str) {
-        self.broken(&format!("'{value}'"), field, words);
+        self.add(&format!("'{value}'"), field, words);
     }
 
     /// A value that must be there.
     pub(crate) fn present<T>(&mut self, value: Option<&T>, field: &str) -> &mut Self {
         if value.is_none() {
-            self.broken("null", field, "Member must not be null");
+            self.add("null", field, "Member must not be null");
         }
         self
     }

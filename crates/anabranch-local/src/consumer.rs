@@ -1,6 +1,6 @@
 //! A registered fan-out consumer.
 
-use crate::phase::Phase;
+use crate::phase::Lifecycle;
 use std::collections::BTreeMap;
 
 /// A registered fan-out consumer.
@@ -13,7 +13,7 @@ pub(crate) struct Consumer {
     /// When it was registered.
     pub(crate) created_ms: u64,
     /// Where it is in its life.
-    pub(crate) phase: Phase,
+    pub(crate) phase: Lifecycle,
     /// Its tags.
     pub(crate) tags: BTreeMap<String, String>,
 }
@@ -23,7 +23,7 @@ impl Consumer {
         name: &str,
         arn: &str,
         created_ms: u64,
-        phase: Phase,
+        phase: Lifecycle,
         tags: &BTreeMap<String, String>,
     ) -> Self {
         Self { name: name.to_owned(), arn: arn.to_owned(), created_ms, phase, tags: tags.clone() }

@@ -8,15 +8,15 @@
 //! Everything here is synchronous and bounded; no lock is ever held across an await. Locks are
 //! taken in the order streams, topology, shard.
 
-use crate::arn::{self, Home};
-use crate::change::{Change, Creation, What};
+use crate::arn::{self, AccountRegion};
+use crate::change::{Change, Creation, ChangeKind};
 use crate::clock::{self, Clock};
 use crate::error::ApiError;
 use crate::fault::Faults;
 use crate::guard;
-use crate::journal::{Append, Journal};
-use crate::memory::Memory;
-use crate::options::Options;
+use crate::journal::{JournalAppend, Journal};
+use crate::memory::RecordMemory;
+use crate::options::EngineOptions;
 use crate::phase::Status;
 use crate::stream::{Stream, Topology};
 use std::borrow::Cow;
@@ -27,17 +27,17 @@ use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 /// A local Kinesis: streams in memory, behind the service's own operations.
 pub struct Engine {
     /// How the engine behaves.
-    options: Options,
+    options: EngineOptions,
     /// Where the engine reads the time.
     clock: Clock,
     /// Which run this is: iterators of another one have expired.
     run_id: u64,
     /// The memory that records take.
-    memory: Arc<Memory>,
+    memory: Arc<RecordMemory>,
     /// The account and region in ARNs and messages.
-    pub(crate) home: Home,
+    pub(crate) home: AccountRegion,
     /// All streams by name. Changes hold it for writing, so that one plan sees one account.
-    streams: RwLock<Streams>,
+    streams: RwLock<StreamsByName>,
     /// The number of the next stream.
     next_stream_id: AtomicU64,
     /// Whether shards refuse what is above the service's rates.
@@ -48,7 +48,7 @@ pub struct Engine {
     journal: OnceLock<Arc<dyn Journal>>,
 }
 
-type Streams = BTreeMap<String, Arc<Stream>>;
+type StreamsByName = BTreeMap<String, Arc<Stream>>;
 
 /// How a request names its stream: by name, by ARN, or by both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ impl<'a> StreamRef<'a> {
 }
 
 /// What a plan may look at: one stream, and the account around it.
-pub(crate) struct Scene<'a> {
+pub(crate) struct EngineView<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) topology: &'a Topology,
     pub(crate) status: Status,
@@ -77,12 +77,12 @@ pub(crate) struct Scene<'a> {
 
 impl Engine {
     /// An engine without streams.
-    pub fn new(options: Options, clock: Clock) -> Self {
+    pub fn new(options: EngineOptions, clock: Clock) -> Self {
         Self {
-            home: Home { account: options.account_id.clone(), region: options.region.clone() },
+            home: AccountRegion { account: options.account_id.clone(), region: options.region.clone() },
             limits_enforced: AtomicBool::new(options.enforce_limits),
             faults: Faults::new(options.seed),
-            memory: Arc::new(Memory::up_to(options.max_memory_bytes)),
+            memory: Arc::new(RecordMemory::up_to(options.max_memory_bytes)),
             options,
             clock,
             run_id: clock::run_id(),
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// The engine's options.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &EngineOptions {
         &self.options
     }
 
@@ -107,7 +107,7 @@ impl Engine {
         self.memory.used()
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<RecordMemory> {
         &self.memory
     }
 
@@ -119,7 +119,7 @@ impl Engine {
     /// calls it by its clock; puts and reads free the shard that they are about.
     pub fn free_memory(&self) {
         let now_ms = self.now_ms();
-        forget_gone(&mut guard::write(&self.streams), now_ms);
+        drop_deleted(&mut guard::write(&self.streams), now_ms);
         for (stream, _) in self.present_streams() {
             let topology = stream.read();
             let horizon_ms = topology.horizon_ms(now_ms);
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// From now on every change and record goes to `journal` first. Called once, after a replay.
-    pub fn keep_in(&self, journal: Arc<dyn Journal>) {
+    pub fn set_journal(&self, journal: Arc<dyn Journal>) {
         let first = self.journal.set(journal).is_ok();
         debug_assert!(first, "an engine has one journal");
     }
@@ -159,13 +159,13 @@ impl Engine {
         match self.journal.get() {
             None => Ok(()),
             Some(journal) => {
-                journal.keep_house(self);
+                journal.run_maintenance(self);
                 journal.durable().await.map_err(|error| ApiError::not_kept(&error))
             }
         }
     }
 
-    pub(crate) fn journal_append(&self, append: &Append<'_>) -> Result<(), ApiError> {
+    pub(crate) fn journal_append(&self, append: &JournalAppend<'_>) -> Result<(), ApiError> {
         match self.journal.get() {
             None => Ok(()),
             Some(journal) => journal.append(append).map_err(|error| ApiError::not_kept(&error)),
@@ -241,16 +241,16 @@ impl Engine {
     pub(crate) fn change_stream(
         &self,
         name: &str,
-        plan: impl FnOnce(&Scene<'_>) -> Result<Option<What>, ApiError>,
+        plan: impl FnOnce(&EngineView<'_>) -> Result<Option<ChangeKind>, ApiError>,
     ) -> Result<(), ApiError> {
         let mut streams = guard::write(&self.streams);
         let now_ms = self.now_ms();
-        forget_gone(&mut streams, now_ms);
+        drop_deleted(&mut streams, now_ms);
         let account_shards = count_open(&streams, now_ms);
         let stream = streams.get(name).ok_or_else(|| self.stream_not_found(name))?;
         let mut topology = stream.write();
         let status = topology.status(now_ms).ok_or_else(|| self.stream_not_found(name))?;
-        let scene = Scene { stream, topology: &topology, status, now_ms, account_shards };
+        let scene = EngineView { stream, topology: &topology, status, now_ms, account_shards };
         let Some(what) = plan(&scene)? else { return Ok(()) };
         let change = Change { stream: name.to_owned(), at_ms: now_ms, what };
         self.journal_change(&change)?;
@@ -267,7 +267,7 @@ impl Engine {
     ) -> Result<(), ApiError> {
         let mut streams = guard::write(&self.streams);
         let now_ms = self.now_ms();
-        forget_gone(&mut streams, now_ms);
+        drop_deleted(&mut streams, now_ms);
         if streams.contains_key(name) {
             let account = &self.home.account;
             let text = format!("Stream {name} under account {account} already exists.");
@@ -275,7 +275,7 @@ impl Engine {
         }
         let id = self.next_stream_id.load(Ordering::Relaxed);
         let creation = plan(now_ms, id, count_open(&streams, now_ms))?;
-        let what = What::Create(creation);
+        let what = ChangeKind::Create(creation);
         let change = Change { stream: name.to_owned(), at_ms: now_ms, what };
         self.journal_change(&change)?;
         self.apply(&mut streams, &change);
@@ -283,8 +283,8 @@ impl Engine {
     }
 
     /// Carries a change out on all streams.
-    fn apply(&self, streams: &mut Streams, change: &Change) {
-        if let What::Create(creation) = &change.what {
+    fn apply(&self, streams: &mut StreamsByName, change: &Change) {
+        if let ChangeKind::Create(creation) = &change.what {
             let arn = self.home.stream_arn(&change.stream);
             let memory = Arc::clone(&self.memory);
             let stream = Stream::create(&change.stream, arn, change.at_ms, creation, memory);
@@ -297,7 +297,7 @@ impl Engine {
 
     /// Lets `look` see the number of the next stream and all streams while nothing changes and
     /// no record comes in.
-    pub(crate) fn stand_still<T>(
+    pub(crate) fn with_frozen<T>(
         &self,
         look: impl FnOnce(u64, &[(&Stream, RwLockWriteGuard<'_, Topology>)]) -> T,
     ) -> T {
@@ -331,12 +331,12 @@ impl Engine {
 }
 
 /// Lets go of streams whose deletion is over: they hold their records until then.
-fn forget_gone(streams: &mut Streams, now_ms: u64) {
+fn drop_deleted(streams: &mut StreamsByName, now_ms: u64) {
     streams.retain(|_, stream| stream.read().status(now_ms).is_some());
 }
 
 /// Open shards of all streams that are there.
-fn count_open(streams: &Streams, now_ms: u64) -> usize {
+fn count_open(streams: &StreamsByName, now_ms: u64) -> usize {
     let open = streams.values().map(|stream| {
         let topology = stream.read();
         let counts = topology.status(now_ms).is_some_and(|s| s != Status::Deleting);

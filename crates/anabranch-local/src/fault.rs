@@ -1,6 +1,6 @@
 //! What goes wrong on request: rules that operations consult, in process and over HTTP alike.
 
-use crate::clock::Dice;
+use crate::clock::Rng;
 use crate::error::{ApiError, ErrorKind};
 use crate::guard;
 use crate::op::Operation;
@@ -32,7 +32,7 @@ pub struct FaultRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// What happens.
-    pub effect: Effect,
+    pub effect: FaultEffect,
 }
 
 fn certain() -> f64 {
@@ -41,7 +41,7 @@ fn certain() -> f64 {
 
 /// What a fault does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Effect {
+pub enum FaultEffect {
     /// The call is refused with `ProvisionedThroughputExceededException`; with a shard, only the
     /// entries of a `PutRecords` that go there.
     Throttle,
@@ -82,7 +82,7 @@ pub enum Effect {
 
 /// A rule as it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StandingRule {
+pub struct ActiveRule {
     /// The rule's number.
     pub id: u64,
     /// The rule, with what is left of `skip` and `count`.
@@ -93,7 +93,7 @@ pub struct StandingRule {
 
 /// Where a fault may strike.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Site<'a> {
+pub(crate) struct FaultSite<'a> {
     pub(crate) operation: Operation,
     pub(crate) stream: Option<&'a str>,
     /// Indexes of the shards that the call touches.
@@ -113,19 +113,19 @@ pub struct Faults {
     /// How many rules there are; most engines have none, and then a call costs one load.
     standing: AtomicUsize,
     /// The rules and their chance.
-    inside: Mutex<Inside>,
+    inside: Mutex<FaultRules>,
 }
 
 #[derive(Debug)]
-struct Inside {
-    rules: Vec<StandingRule>,
+struct FaultRules {
+    rules: Vec<ActiveRule>,
     next_id: u64,
-    dice: Dice,
+    dice: Rng,
 }
 
 impl Faults {
     pub(crate) fn new(seed: u64) -> Self {
-        let inside = Inside { rules: Vec::new(), next_id: 1, dice: Dice::seeded(seed) };
+        let inside = FaultRules { rules: Vec::new(), next_id: 1, dice: Rng::seeded(seed) };
         Self { standing: AtomicUsize::new(0), inside: Mutex::new(inside) }
     }
 
@@ -134,7 +134,7 @@ impl Faults {
         self.change(|inside| {
             let id = inside.next_id;
             inside.next_id += 1;
-            inside.rules.push(StandingRule { id, rule, struck: 0 });
+            inside.rules.push(ActiveRule { id, rule, struck: 0 });
             id
         })
     }
@@ -154,11 +154,11 @@ impl Faults {
     }
 
     /// The rules that stand; a spent one stands until it is removed.
-    pub fn list(&self) -> Vec<StandingRule> {
+    pub fn list(&self) -> Vec<ActiveRule> {
         guard::lock(&self.inside).rules.clone()
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Inside) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FaultRules) -> T) -> T {
         let mut inside = guard::lock(&self.inside);
         let result = change(&mut inside);
         self.standing.store(inside.rules.len(), Ordering::Release);
@@ -166,9 +166,9 @@ impl Faults {
     }
 
     /// The first effect that `pick` chooses of the rules that strike here.
-    fn strike<T>(
+    fn apply<T>(
         &self,
-        site: Site<'_>,
+        site: FaultSite<'_>,
         pick: impl Fn(&FaultRule) -> Option<T>,
         by_shard: bool,
     ) -> Option<T> {
@@ -178,7 +178,7 @@ impl Faults {
         let inside = &mut *guard::lock(&self.inside);
         for standing in &mut inside.rules {
             let Some(picked) = pick(&standing.rule) else { continue };
-            if matches(&standing.rule, site, by_shard) && standing.falls(&mut inside.dice) {
+            if matches(&standing.rule, site, by_shard) && standing.applies(&mut inside.dice) {
                 return Some(picked);
             }
         }
@@ -186,81 +186,81 @@ impl Faults {
     }
 
     /// What happens to a whole call.
-    pub(crate) fn before(&self, site: Site<'_>) -> Result<ReplyFate, ApiError> {
+    pub(crate) fn before(&self, site: FaultSite<'_>) -> Result<ReplyFate, ApiError> {
         // Entries of a PutRecords fail one by one where a shard is named.
         let whole =
             |rule: &FaultRule| site.operation != Operation::PutRecords || rule.shard.is_none();
         let refused = |rule: &FaultRule| match rule.effect {
-            Effect::Throttle if whole(rule) => Some(throttled()),
-            Effect::InternalError if whole(rule) => Some(ApiError::internal()),
-            Effect::Deny => Some(denied(site)),
-            Effect::ExpireToken => Some(token_expired()),
-            Effect::UnknownClient => Some(unknown_client()),
-            Effect::DisableKey => Some(key_disabled()),
+            FaultEffect::Throttle if whole(rule) => Some(throttled()),
+            FaultEffect::InternalError if whole(rule) => Some(ApiError::internal()),
+            FaultEffect::Deny => Some(denied(site)),
+            FaultEffect::ExpireToken => Some(token_expired()),
+            FaultEffect::UnknownClient => Some(unknown_client()),
+            FaultEffect::DisableKey => Some(key_disabled()),
             _ => None,
         };
-        if let Some(error) = self.strike(site, refused, true) {
+        if let Some(error) = self.apply(site, refused, true) {
             return Err(error);
         }
-        let lost = |rule: &FaultRule| (rule.effect == Effect::DropReply).then_some(());
-        let lost = self.strike(site, lost, true).is_some();
+        let lost = |rule: &FaultRule| (rule.effect == FaultEffect::DropReply).then_some(());
+        let lost = self.apply(site, lost, true).is_some();
         Ok(if lost { ReplyFate::Lost } else { ReplyFate::Sent })
     }
 
     /// What happens to one entry of a `PutRecords`.
-    pub(crate) fn entry(&self, site: Site<'_>) -> Option<ErrorKind> {
+    pub(crate) fn entry(&self, site: FaultSite<'_>) -> Option<ErrorKind> {
         let failed = |rule: &FaultRule| match rule.effect {
-            Effect::ThrottleEntries => Some(ErrorKind::ProvisionedThroughputExceeded),
-            Effect::FailEntries => Some(ErrorKind::InternalFailure),
-            Effect::Throttle if rule.shard.is_some() => {
+            FaultEffect::ThrottleEntries => Some(ErrorKind::ProvisionedThroughputExceeded),
+            FaultEffect::FailEntries => Some(ErrorKind::InternalFailure),
+            FaultEffect::Throttle if rule.shard.is_some() => {
                 Some(ErrorKind::ProvisionedThroughputExceeded)
             }
-            Effect::InternalError if rule.shard.is_some() => Some(ErrorKind::InternalFailure),
+            FaultEffect::InternalError if rule.shard.is_some() => Some(ErrorKind::InternalFailure),
             _ => None,
         };
-        self.strike(site, failed, true)
+        self.apply(site, failed, true)
     }
 
     /// Whether the iterator in a call counts as expired.
-    pub(crate) fn expires_iterator(&self, site: Site<'_>) -> bool {
-        let expired = |rule: &FaultRule| (rule.effect == Effect::ExpireIterator).then_some(());
-        self.strike(site, expired, true).is_some()
+    pub(crate) fn expires_iterator(&self, site: FaultSite<'_>) -> bool {
+        let expired = |rule: &FaultRule| (rule.effect == FaultEffect::ExpireIterator).then_some(());
+        self.apply(site, expired, true).is_some()
     }
 
     /// Whether a list leaves its youngest shard out.
-    pub(crate) fn tears_list(&self, site: Site<'_>) -> bool {
-        let tears = |rule: &FaultRule| (rule.effect == Effect::TearList).then_some(());
-        self.strike(site, tears, true).is_some()
+    pub(crate) fn tears_list(&self, site: FaultSite<'_>) -> bool {
+        let tears = |rule: &FaultRule| (rule.effect == FaultEffect::TearList).then_some(());
+        self.apply(site, tears, true).is_some()
     }
 
     /// Whether a read says that its shard has ended.
-    pub(crate) fn ends_falsely(&self, site: Site<'_>) -> bool {
-        let ends = |rule: &FaultRule| (rule.effect == Effect::FalseEnd).then_some(());
-        self.strike(site, ends, true).is_some()
+    pub(crate) fn ends_falsely(&self, site: FaultSite<'_>) -> bool {
+        let ends = |rule: &FaultRule| (rule.effect == FaultEffect::FalseEnd).then_some(());
+        self.apply(site, ends, true).is_some()
     }
 
     /// How long a call waits first.
-    pub(crate) fn delay_ms(&self, site: Site<'_>) -> u64 {
+    pub(crate) fn delay_ms(&self, site: FaultSite<'_>) -> u64 {
         let delay = |rule: &FaultRule| match rule.effect {
-            Effect::Delay { ms } => Some(ms),
+            FaultEffect::Delay { ms } => Some(ms),
             _ => None,
         };
-        self.strike(site, delay, true).unwrap_or(0)
+        self.apply(site, delay, true).unwrap_or(0)
     }
 
     /// The split or merge that happens before a call, and the shard that it names.
-    pub(crate) fn reshard(&self, site: Site<'_>) -> Option<(Effect, Option<String>)> {
+    pub(crate) fn reshard(&self, site: FaultSite<'_>) -> Option<(FaultEffect, Option<String>)> {
         let reshard = |rule: &FaultRule| {
-            let reshards = matches!(rule.effect, Effect::Split | Effect::Merge);
+            let reshards = matches!(rule.effect, FaultEffect::Split | FaultEffect::Merge);
             reshards.then(|| (rule.effect, rule.shard.clone()))
         };
-        self.strike(site, reshard, false)
+        self.apply(site, reshard, false)
     }
 }
 
-impl StandingRule {
+impl ActiveRule {
     /// Whether the rule strikes this call, which it matches.
-    fn falls(&mut self, dice: &mut Dice) -> bool {
+    fn applies(&mut self, dice: &mut Rng) -> bool {
         if self.rule.count == Some(0) {
             return false;
         }
@@ -268,7 +268,7 @@ impl StandingRule {
             self.rule.skip -= 1;
             return false;
         }
-        if !dice.throw(self.rule.probability) {
+        if !dice.chance(self.rule.probability) {
             return false;
         }
         self.rule.count = self.rule.count.map(|left| left - 1);
@@ -277,7 +277,7 @@ impl StandingRule {
     }
 }
 
-fn matches(rule: &FaultRule, site: Site<'_>, by_shard: bool) -> bool {
+fn matches(rule: &FaultRule, site: FaultSite<'_>, by_shard: bool) -> bool {
     let operation = rule.operation.is_none_or(|operation| operation == site.operation);
     let stream = rule.stream.as_deref().is_none_or(|stream| site.stream == Some(stream));
     let shard = !by_shard
@@ -293,7 +293,7 @@ fn throttled() -> ApiError {
 }
 
 /// The error of a caller without the permission.
-fn denied(site: Site<'_>) -> ApiError {
+fn denied(site: FaultSite<'_>) -> ApiError {
     let (operation, stream) = (site.operation, site.stream.unwrap_or("any stream"));
     let text = format!(
         "User is not authorized to perform: kinesis:{operation} on resource: {stream} (fault on \

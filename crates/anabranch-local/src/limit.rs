@@ -11,14 +11,14 @@ fn each_second(units: usize) -> Allowance {
 
 /// What is left of a shard's rates.
 #[derive(Debug, Clone)]
-pub(crate) struct Rates {
+pub(crate) struct ShardRates {
     /// Records and bytes written.
     writes: Bucket<2>,
     /// Calls of `GetRecords`, and bytes that they gave out.
     reads: Bucket<2>,
 }
 
-impl Rates {
+impl ShardRates {
     pub(crate) fn full(now_ms: u64) -> Self {
         let writes = [
             each_second(limits::SHARD_WRITE_RECORDS_PER_SECOND as usize),
@@ -49,9 +49,9 @@ impl Rates {
 
 /// The rate at which a shard pushes to one fan-out consumer.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace(Bucket<1>);
+pub(crate) struct PushRate(Bucket<1>);
 
-impl Pace {
+impl PushRate {
     pub(crate) fn full(now_ms: u64) -> Self {
         Self(Bucket::new([each_second(limits::FANOUT_BYTES_PER_SECOND)], now_ms))
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_shard_takes_a_thousand_records_a_second() {
-        let mut rates = Rates::full(0);
+        let mut rates = ShardRates::full(0);
         let taken = (0..3_000).filter(|_| rates.write(1, 0)).count();
         assert_eq!(taken, 1_000);
         let later = (0..3_000).filter(|_| rates.write(1, 500)).count();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_large_record_passes_and_others_wait_for_its_debt() {
-        let mut rates = Rates::full(0);
+        let mut rates = ShardRates::full(0);
         assert!(rates.write(3 * limits::SHARD_WRITE_BYTES_PER_SECOND, 0));
         assert!(!rates.write(1, 2_000));
         assert!(rates.write(1, 2_001));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_large_reply_stops_reads_until_it_is_paid() {
-        let mut rates = Rates::full(0);
+        let mut rates = ShardRates::full(0);
         assert!(rates.read_call(0));
         rates.read_reply(10 * 1024 * 1024, 0);
         assert!(!rates.read_call(3_999));
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn five_calls_a_second_pass() {
-        let mut rates = Rates::full(0);
+        let mut rates = ShardRates::full(0);
         assert_eq!((0..20).filter(|_| rates.read_call(0)).count(), 5);
         assert_eq!((0..20).filter(|_| rates.read_call(200)).count(), 1);
     }
 
     #[test]
     fn a_consumer_is_pushed_two_megabytes_a_second() {
-        let mut pace = Pace::full(0);
+        let mut pace = PushRate::full(0);
         pace.pushed(3 * limits::FANOUT_BYTES_PER_SECOND, 0);
         assert_eq!(pace.wait_ms(0), 2_000);
         assert_eq!(pace.wait_ms(2_000), 0);

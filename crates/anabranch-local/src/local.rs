@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::options::EngineOptions;
 use crate::server::{Connections, HttpOptions, Server, Tables};
 use crate::tls::{ServerTls, Tls, TlsError};
 
@@ -35,7 +35,7 @@ pub struct Local {
 
 /// Why a local stream did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum LocalStartError {
     /// The address is taken, or is not one of this machine.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -71,9 +71,9 @@ fn at(file: Option<&PathBuf>) -> String {
 
 /// How a local stream starts.
 #[derive(Debug)]
-pub struct Builder {
+pub struct LocalBuilder {
     address: SocketAddr,
-    options: Options,
+    options: EngineOptions,
     clock: Clock,
     engine: Option<Arc<Engine>>,
     tables: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct Builder {
     http: HttpOptions,
 }
 
-impl Builder {
+impl LocalBuilder {
     /// Where to listen. Default: a free port on 127.0.0.1.
     #[must_use]
     pub fn with_address(mut self, address: SocketAddr) -> Self {
@@ -92,7 +92,7 @@ impl Builder {
 
     /// How the engine behaves. Default: [`Options::default`].
     #[must_use]
-    pub fn with_options(mut self, options: Options) -> Self {
+    pub fn with_options(mut self, options: EngineOptions) -> Self {
         self.options = options;
         self
     }
@@ -158,15 +158,15 @@ impl Builder {
     }
 
     /// Starts it on the current runtime.
-    pub async fn start(self) -> Result<Local, StartError> {
+    pub async fn start(self) -> Result<Local, LocalStartError> {
         let file = self.tables;
         let tables = match &file {
             None => Tables::in_memory(),
             Some(file) => Tables::on_disk(file),
         };
-        let tables = tables.map_err(|reason| StartError::Tables { file, reason })?;
+        let tables = tables.map_err(|reason| LocalStartError::Tables { file, reason })?;
         let address = self.address;
-        let refused = |source| StartError::Listen { address, source };
+        let refused = |source| LocalStartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let tls = match &self.tls {
             None => None,
@@ -184,11 +184,11 @@ async fn listen_tls(
     host: IpAddr,
     port: u16,
     tls: &Tls,
-) -> Result<(TcpListener, ServerTls), StartError> {
+) -> Result<(TcpListener, ServerTls), LocalStartError> {
     let address = SocketAddr::new(host, port);
     let tls = tls.server(host)?;
     let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|source| StartError::ListenTls { address, source })?;
+    let listener = listener.map_err(|source| LocalStartError::ListenTls { address, source })?;
     Ok((listener, tls))
 }
 
@@ -205,15 +205,15 @@ fn reachable(listening: SocketAddr) -> SocketAddr {
 
 impl Local {
     /// Starts with every default: a free port of 127.0.0.1, everything in memory.
-    pub async fn start() -> Result<Self, StartError> {
+    pub async fn start() -> Result<Self, LocalStartError> {
         Self::builder().start().await
     }
 
     /// Starts with options.
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> LocalBuilder {
+        LocalBuilder {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            options: Options::default(),
+            options: EngineOptions::default(),
             clock: Clock::system(),
             engine: None,
             tables: None,

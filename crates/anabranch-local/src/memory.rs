@@ -8,7 +8,7 @@ const RECORD_OVERHEAD: usize = 64;
 
 /// Bytes of memory that records take. Shared by all shards of an engine.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct RecordMemory {
     /// Bytes of all segments.
     used: AtomicUsize,
     /// Bytes of records that are about to be stored.
@@ -21,12 +21,12 @@ pub(crate) struct Memory {
 /// counted by then.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Room<'a> {
-    memory: &'a Memory,
+pub(crate) struct MemoryReservation<'a> {
+    memory: &'a RecordMemory,
     bytes: usize,
 }
 
-impl Memory {
+impl RecordMemory {
     /// Memory of at most `most` bytes.
     pub(crate) fn up_to(most: Option<usize>) -> Self {
         Self { most, ..Self::default() }
@@ -43,11 +43,11 @@ impl Memory {
     }
 
     /// Takes room for `records` records with `bytes` bytes of keys and data. `None` if there is none.
-    pub(crate) fn room_for(&self, records: usize, bytes: usize) -> Option<Room<'_>> {
-        let Some(most) = self.most else { return Some(Room { memory: self, bytes: 0 }) };
+    pub(crate) fn try_reserve(&self, records: usize, bytes: usize) -> Option<MemoryReservation<'_>> {
+        let Some(most) = self.most else { return Some(MemoryReservation { memory: self, bytes: 0 }) };
         let bytes = bytes.saturating_add(records.saturating_mul(RECORD_OVERHEAD));
         let before = self.coming.fetch_add(bytes, Ordering::Relaxed);
-        let room = Room { memory: self, bytes };
+        let room = MemoryReservation { memory: self, bytes };
         let total = self.used().saturating_add(before).saturating_add(bytes);
         (total <= most).then_some(room)
     }
@@ -55,7 +55,7 @@ impl Memory {
     /// Whether there is a bound, and no room for `records` records with `bytes` bytes of keys and
     /// data.
     pub(crate) fn is_full(&self, records: usize, bytes: impl FnOnce() -> usize) -> bool {
-        self.most.is_some() && self.room_for(records, bytes()).is_none()
+        self.most.is_some() && self.try_reserve(records, bytes()).is_none()
     }
 
     /// A segment has another size now.
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for MemoryReservation<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.memory.coming.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -86,18 +86,18 @@ mod tests {
 
     #[test]
     fn room_is_given_up_to_the_bound_and_comes_back() {
-        let memory = Memory::up_to(Some(1_000));
+        let memory = RecordMemory::up_to(Some(1_000));
         memory.resized(0, 500);
-        let first = memory.room_for(1, 300).unwrap();
-        assert!(memory.room_for(1, 300).is_none());
-        assert!(memory.room_for(1, 72).is_some(), "a refusal took no room");
+        let first = memory.try_reserve(1, 300).unwrap();
+        assert!(memory.try_reserve(1, 300).is_none());
+        assert!(memory.try_reserve(1, 72).is_some(), "a refusal took no room");
         drop(first);
-        let second = memory.room_for(1, 436).unwrap();
+        let second = memory.try_reserve(1, 436).unwrap();
         memory.resized(500, 1_000);
         drop(second);
-        assert!(memory.room_for(0, 1).is_none());
+        assert!(memory.try_reserve(0, 1).is_none());
         memory.resized(1_000, 0);
-        assert!(memory.room_for(1, 900).is_some());
-        assert!(Memory::default().room_for(usize::MAX, usize::MAX).is_some());
+        assert!(memory.try_reserve(1, 900).is_some());
+        assert!(RecordMemory::default().try_reserve(usize::MAX, usize::MAX).is_some());
     }
 }

@@ -4,7 +4,7 @@ use anabranch_model::limits;
 
 /// Options of an engine. `Options::default()` is a quick local stream without rate limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct EngineOptions {
     /// The account in every ARN and message, 12 digits.
     pub account_id: String,
     /// The region in every ARN.
@@ -35,7 +35,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             account_id: "000000000000".to_owned(),
@@ -55,7 +55,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl EngineOptions {
     /// Options under which every change of state is over at once.
     pub fn instant() -> Self {
         Self { create_delay_ms: 0, update_delay_ms: 0, delete_delay_ms: 0, ..Self::default() }

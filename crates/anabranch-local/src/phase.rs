@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Where a stream or consumer is in its life. A passing state ends when the clock reaches its end,
 /// and not by a timer: whoever looks compares with the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum Lifecycle {
     /// CREATING, then ACTIVE.
     Creating { until_ms: u64 },
     /// UPDATING, then ACTIVE.
@@ -40,7 +40,7 @@ impl Status {
     }
 }
 
-impl Phase {
+impl Lifecycle {
     /// The status at `now_ms`. `None` when the thing is gone.
     pub(crate) fn status(self, now_ms: u64) -> Option<Status> {
         match self {

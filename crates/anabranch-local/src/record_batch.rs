@@ -1,6 +1,6 @@
 //! Records that were read from a shard. They are shared with the shard where that is possible.
 
-use crate::segment::{Segment, Slot};
+use crate::segment::{Segment, RecordSlot};
 use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct RecordBatch {
     /// The records, as runs of consecutive counters.
-    runs: Vec<Run>,
+    runs: Vec<SegmentRun>,
     /// How many records there are.
     records: usize,
     /// Bytes of all keys and payloads.
@@ -19,19 +19,19 @@ pub struct RecordBatch {
     /// The counter at which the next read goes on.
     pub(crate) next_counter: u64,
     /// The shard's part of every sequence number: the high and the low limb.
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: SequenceBase,
 }
 
 /// What every sequence number of a shard shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stamp {
+pub(crate) struct SequenceBase {
     /// The highest limb, from the shard's birth; a child's is above its parents'.
     pub(crate) high: u64,
     /// The lowest limb: the shard's index.
     pub(crate) low: u32,
 }
 
-impl Stamp {
+impl SequenceBase {
     /// The sequence number with the given counter.
     pub(crate) fn number(self, counter: u64) -> SequenceNumber {
         SequenceNumber::from_limbs(self.high, counter, u64::from(self.low))
@@ -41,7 +41,7 @@ impl Stamp {
 
 /// Records of one segment, one behind another.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct SegmentRun {
     /// Holds the records.
     segment: Arc<Segment>,
     /// Which of the segment's records.
@@ -50,7 +50,7 @@ pub(crate) struct Run {
 
 /// A record as it is stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoredRecord<'a> {
     /// What makes the sequence number, with the shard's stamp.
     pub(crate) counter: u64,
     /// When the record arrived, in milliseconds since 1970.
@@ -81,8 +81,8 @@ impl RecordBatch {
     pub(crate) fn push(&mut self, segment: Arc<Segment>, slots: Range<usize>) {
         if !slots.is_empty() {
             self.records += slots.len();
-            self.bytes += segment.slots()[slots.clone()].iter().map(Slot::size).sum::<usize>();
-            self.runs.push(Run { segment, slots });
+            self.bytes += segment.slots()[slots.clone()].iter().map(RecordSlot::size).sum::<usize>();
+            self.runs.push(SegmentRun { segment, slots });
         }
     }
 
@@ -103,7 +103,7 @@ impl RecordBatch {
 
     /// When the last record arrived.
     pub(crate) fn last_arrival_ms(&self) -> Option<u64> {
-        let Run { segment, slots } = self.runs.last()?;
+        let SegmentRun { segment, slots } = self.runs.last()?;
         segment.slots()[slots.clone()].last().map(|slot| segment.arrival_ms(slot))
     }
 
@@ -112,7 +112,7 @@ impl RecordBatch {
     pub fn into_records(self) -> Vec<Record> {
         let mut records = Vec::with_capacity(self.records);
         for run in &self.runs {
-            let bytes = Bytes::from_owner(Held(Arc::clone(&run.segment)));
+            let bytes = Bytes::from_owner(SegmentBytes(Arc::clone(&run.segment)));
             records.extend(run.stored().map(|record| {
                 Record {
                     sequence: self.stamp.number(record.counter),
@@ -128,7 +128,7 @@ impl RecordBatch {
 
     /// The records in order.
     pub fn iter(&self) -> impl Iterator<Item = BatchRecord<'_>> {
-        self.runs.iter().flat_map(Run::stored).map(|record| BatchRecord {
+        self.runs.iter().flat_map(SegmentRun::stored).map(|record| BatchRecord {
             sequence: self.stamp.number(record.counter),
             arrival_ms: record.arrival_ms,
             // Keys were stored from text, so this is never the empty default.
@@ -138,28 +138,28 @@ impl RecordBatch {
     }
 
     /// The records in order, as runs.
-    pub(crate) fn runs(&self) -> &[Run] {
+    pub(crate) fn runs(&self) -> &[SegmentRun] {
         &self.runs
     }
 }
 
-impl Run {
+impl SegmentRun {
     /// The records in order, as they are stored: nothing is checked, nothing is made.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = Stored<'_>> {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = StoredRecord<'_>> {
         let Self { segment, slots } = self;
         let counters = segment.first_counter() + slots.start as u64..;
         segment.slots()[slots.clone()].iter().zip(counters).map(|(slot, counter)| {
             let (key, data) = segment.key_and_data(slot);
             let (arrival_ms, key_escapes) = (segment.arrival_ms(slot), slot.key_escapes());
-            Stored { counter, arrival_ms, key, key_escapes, data }
+            StoredRecord { counter, arrival_ms, key, key_escapes, data }
         })
     }
 }
 
 /// A segment that lives as long as somebody holds a part of its bytes.
-struct Held(Arc<Segment>);
+struct SegmentBytes(Arc<Segment>);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for SegmentBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }

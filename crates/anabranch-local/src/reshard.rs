@@ -4,10 +4,10 @@
 //! stream is UPDATING for a while, but the children already take what is put. On AWS the parents
 //! take records until the end of UPDATING.
 
-use crate::change::{NewShard, Reshard, What};
+use crate::change::{NewShard, Reshard, ChangeKind};
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::{Effect, Site};
+use crate::fault::{FaultEffect, FaultSite};
 use crate::op::Operation;
 use crate::shard::high_limb;
 use crate::stream::Topology;
@@ -16,14 +16,14 @@ use anabranch_model::ids::ShardId;
 
 /// A shard as a plan sees it.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct PlannedShard {
     index: u32,
     range: HashRange,
     high: u64,
 }
 
 /// A reshard in the making.
-struct Plan {
+struct ReshardPlan {
     /// The index of the next shard that opens.
     next_index: u32,
     /// When it happens.
@@ -32,29 +32,29 @@ struct Plan {
     closes: Vec<u32>,
 }
 
-impl Plan {
+impl ReshardPlan {
     fn new(topology: &Topology, now_ms: u64) -> Self {
         let next_index = u32::try_from(topology.shards.len()).expect("far fewer than 2^32 shards");
         Self { next_index, now_ms, opens: Vec::new(), closes: Vec::new() }
     }
 
     /// Closes `parents` and opens one shard that follows them.
-    fn open(&mut self, range: HashRange, parents: &[Piece]) -> Piece {
+    fn open(&mut self, range: HashRange, parents: &[PlannedShard]) -> PlannedShard {
         let high = high_limb(self.now_ms, parents.iter().map(|parent| parent.high));
         let index = self.next_index;
         self.next_index += 1;
         let parents = parents.iter().map(|parent| parent.index).collect();
         self.opens.push(NewShard { range, parents, high });
-        Piece { index, range, high }
+        PlannedShard { index, range, high }
     }
 
-    fn split(&mut self, piece: Piece, at: HashKey) -> Option<(Piece, Piece)> {
+    fn split(&mut self, piece: PlannedShard, at: HashKey) -> Option<(PlannedShard, PlannedShard)> {
         let (low, high) = piece.range.split_at(at)?;
         self.closes.push(piece.index);
         Some((self.open(low, &[piece]), self.open(high, &[piece])))
     }
 
-    fn merge(&mut self, left: Piece, right: Piece) -> Option<Piece> {
+    fn merge(&mut self, left: PlannedShard, right: PlannedShard) -> Option<PlannedShard> {
         let range = left.range.join(&right.range)?;
         self.closes.extend([left.index, right.index]);
         Some(self.open(range, &[left, right]))
@@ -65,10 +65,10 @@ impl Plan {
     }
 }
 
-fn piece(topology: &Topology, index: u32) -> Option<Piece> {
+fn piece(topology: &Topology, index: u32) -> Option<PlannedShard> {
     let state = topology.shards.get(index as usize)?;
     let shard = &state.shard;
-    state.is_open().then(|| Piece { index, range: shard.range, high: shard.stamp.high })
+    state.is_open().then(|| PlannedShard { index, range: shard.range, high: shard.stamp.high })
 }
 
 /// Cuts an open shard in two at `at`. `None` if it is closed or can't be cut there.
@@ -79,7 +79,7 @@ pub(crate) fn split(
     now_ms: u64,
     until_ms: u64,
 ) -> Option<Reshard> {
-    let mut plan = Plan::new(topology, now_ms);
+    let mut plan = ReshardPlan::new(topology, now_ms);
     plan.split(piece(topology, index)?, at)?;
     Some(plan.finish(until_ms))
 }
@@ -92,7 +92,7 @@ pub(crate) fn merge(
     now_ms: u64,
     until_ms: u64,
 ) -> Option<Reshard> {
-    let mut plan = Plan::new(topology, now_ms);
+    let mut plan = ReshardPlan::new(topology, now_ms);
     plan.merge(piece(topology, left)?, piece(topology, right)?)?;
     Some(plan.finish(until_ms))
 }
@@ -106,7 +106,7 @@ pub(crate) fn to_count(
     now_ms: u64,
     until_ms: u64,
 ) -> Option<Reshard> {
-    let mut plan = Plan::new(topology, now_ms);
+    let mut plan = ReshardPlan::new(topology, now_ms);
     let targets = HashRange::divide_all(count);
     let mut pieces = Vec::new();
     for index in topology.open_shards() {
@@ -176,17 +176,17 @@ impl Engine {
             let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
             let reshard = plan(scene.topology, index.ok_or_else(missing)?, scene.now_ms, until_ms)
                 .ok_or_else(|| ApiError::invalid("The shard can't be split or merged."))?;
-            Ok(Some(What::Reshard(reshard)))
+            Ok(Some(ChangeKind::Reshard(reshard)))
         })
     }
 
     /// Carries out the split or merge that a fault rule asks for before a call. One that is not
     /// possible does nothing: the call is not the one at fault.
     pub(crate) fn reshard_on_request(&self, operation: Operation, stream: &str) {
-        let site = Site { operation, stream: Some(stream), shards: &[] };
+        let site = FaultSite { operation, stream: Some(stream), shards: &[] };
         let _ = match self.faults().reshard(site) {
-            Some((Effect::Split, shard)) => self.split_now(stream, shard.as_deref()),
-            Some((Effect::Merge, shard)) => self.merge_now(stream, shard.as_deref()),
+            Some((FaultEffect::Split, shard)) => self.split_now(stream, shard.as_deref()),
+            Some((FaultEffect::Merge, shard)) => self.merge_now(stream, shard.as_deref()),
             _ => Ok(()),
         };
     }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use crate::shard_log::NewRecord;
+use crate::shard_log::LogRecord;
 
 /// Bytes at which a segment is sealed and the next one begins.
 pub(crate) const SEGMENT_BYTES: usize = 256 * 1024;
 
 /// Where one record lies in its segment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct RecordSlot {
     /// Where the partition key begins in the segment's bytes; the data follows it.
     offset: u32,
     /// Bytes of data.
@@ -22,7 +22,7 @@ pub(crate) struct Slot {
     key_escapes: bool,
 }
 
-impl Slot {
+impl RecordSlot {
     /// Bytes of key and data.
     #[inline]
     pub(crate) fn size(&self) -> usize {
@@ -45,7 +45,7 @@ pub(crate) struct Segment {
     /// Keys and payloads, one after another.
     bytes: Vec<u8>,
     /// One slot for each record.
-    slots: Vec<Slot>,
+    slots: Vec<RecordSlot>,
 }
 
 impl Segment {
@@ -72,7 +72,7 @@ impl Segment {
         self.first_counter + self.slots.len() as u64
     }
 
-    pub(crate) fn slots(&self) -> &[Slot] {
+    pub(crate) fn slots(&self) -> &[RecordSlot] {
         &self.slots
     }
 
@@ -82,7 +82,7 @@ impl Segment {
     }
 
     #[inline]
-    pub(crate) fn arrival_ms(&self, slot: &Slot) -> u64 {
+    pub(crate) fn arrival_ms(&self, slot: &RecordSlot) -> u64 {
         self.first_arrival_ms + u64::from(slot.arrival_delta)
     }
 
@@ -92,18 +92,18 @@ impl Segment {
 
     /// The key and the data of a record.
     #[inline]
-    pub(crate) fn key_and_data(&self, slot: &Slot) -> (&[u8], &[u8]) {
+    pub(crate) fn key_and_data(&self, slot: &RecordSlot) -> (&[u8], &[u8]) {
         let start = slot.offset as usize;
         self.bytes[start..start + slot.size()].split_at(usize::from(slot.key_len))
     }
 
     /// The slot of `record`, if the segment can hold it.
-    pub(crate) fn slot_for(&self, record: &NewRecord<'_>, arrival_ms: u64) -> Option<Slot> {
+    pub(crate) fn slot_for(&self, record: &LogRecord<'_>, arrival_ms: u64) -> Option<RecordSlot> {
         let size = record.partition_key.len() + record.data.len();
         if !self.slots.is_empty() && self.bytes.len() + size > SEGMENT_BYTES {
             return None;
         }
-        Some(Slot {
+        Some(RecordSlot {
             offset: u32::try_from(self.bytes.len()).ok()?,
             data_len: u32::try_from(record.data.len()).ok()?,
             arrival_delta: u32::try_from(arrival_ms - self.first_arrival_ms).ok()?,
@@ -112,7 +112,7 @@ impl Segment {
         })
     }
 
-    pub(crate) fn push(&mut self, record: &NewRecord<'_>, slot: Slot) {
+    pub(crate) fn push(&mut self, record: &LogRecord<'_>, slot: RecordSlot) {
         self.bytes.extend_from_slice(record.partition_key.as_bytes());
         self.bytes.extend_from_slice(record.data);
         self.slots.push(slot);
@@ -129,7 +129,7 @@ impl Segment {
         let slots = &self.slots[run.clone()];
         let start = slots.first().map_or(0, |first| first.offset);
         let end = slots.last().map_or(0, |last| last.offset as usize + last.size());
-        let moved = |slot: &Slot| Slot { offset: slot.offset - start, ..*slot };
+        let moved = |slot: &RecordSlot| RecordSlot { offset: slot.offset - start, ..*slot };
         Self {
             first_counter: self.first_counter + run.start as u64,
             first_arrival_ms: self.first_arrival_ms,
@@ -140,7 +140,7 @@ impl Segment {
 
     /// Bytes of memory that the segment takes, unused room included.
     pub(crate) fn allocated_bytes(&self) -> usize {
-        let slots = self.slots.capacity() * size_of::<Slot>();
+        let slots = self.slots.capacity() * size_of::<RecordSlot>();
         size_of::<Self>() + self.bytes.capacity() + slots
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::change::NewShard;
 use crate::guard;
-use crate::limit::Rates;
-use crate::memory::Memory;
-use crate::record_batch::Stamp;
+use crate::limit::ShardRates;
+use crate::memory::RecordMemory;
+use crate::record_batch::SequenceBase;
 use crate::shard_log::{ENDING_COUNTER, STARTING_COUNTER, ShardLog};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
@@ -36,38 +36,38 @@ pub(crate) struct Shard {
     /// When it was opened.
     pub(crate) born_ms: u64,
     /// What all its sequence numbers share.
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: SequenceBase,
     /// Records and rates. A number is handed out and its record is stored under one hold.
-    inside: Mutex<Inside>,
+    inside: Mutex<ShardInner>,
     /// Wakes subscriptions when records arrive or the shard closes.
     pub(crate) news: Notify,
 }
 
 /// What changes with every put and get.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct ShardInner {
     /// The records.
     pub(crate) log: ShardLog,
     /// What is left of the shard's rates.
-    pub(crate) rates: Rates,
+    pub(crate) rates: ShardRates,
 }
 
 impl Shard {
-    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64, memory: Arc<Memory>) -> Self {
-        let inside = Inside { log: ShardLog::new(born_ms, memory), rates: Rates::full(born_ms) };
+    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64, memory: Arc<RecordMemory>) -> Self {
+        let inside = ShardInner { log: ShardLog::new(born_ms, memory), rates: ShardRates::full(born_ms) };
         Self {
             index,
             id: ShardId::from_index(index),
             range: shard.range,
             parents: shard.parents.clone(),
             born_ms,
-            stamp: Stamp { high: shard.high, low: index },
+            stamp: SequenceBase { high: shard.high, low: index },
             inside: Mutex::new(inside),
             news: Notify::new(),
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ShardInner> {
         guard::lock(&self.inside)
     }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn sequence_numbers_have_56_digits_and_children_are_above_parents() {
         let birth = high_limb(1_700_000_000_000, []);
-        let stamp = Stamp { high: birth, low: 3 };
+        let stamp = SequenceBase { high: birth, low: 3 };
         assert_eq!(stamp.number(1).to_string().len(), 56);
         assert!(high_limb(1_700_000_000_000, [birth]) > birth);
         assert!(high_limb(1_600_000_000_000, [birth, birth + 5]) > birth + 5);

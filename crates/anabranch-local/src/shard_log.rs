@@ -3,9 +3,9 @@
 //! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
 //! it but the counter is the shard's, and the counter follows from the record's place.
 
-use crate::memory::Memory;
+use crate::memory::RecordMemory;
 use crate::record_batch::RecordBatch;
-use crate::segment::{SEGMENT_BYTES, Segment, Slot};
+use crate::segment::{SEGMENT_BYTES, Segment, RecordSlot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) const ENDING_COUNTER: u64 = i64::MAX as u64;
 
 /// A record that is about to be stored.
 #[derive(Debug, Clone, Copy)]
-pub struct NewRecord<'a> {
+pub struct LogRecord<'a> {
     /// The partition key.
     pub partition_key: &'a str,
     /// The payload.
@@ -28,7 +28,7 @@ pub struct NewRecord<'a> {
 
 /// How much a read may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Take {
+pub(crate) struct ReadLimit {
     pub(crate) records: usize,
     pub(crate) bytes: usize,
 }
@@ -43,11 +43,11 @@ pub(crate) struct ShardLog {
     /// When the last record arrived; a later record never arrives earlier.
     last_arrival_ms: u64,
     /// Where the memory of the segments is counted, together with that of other shards.
-    memory: Arc<Memory>,
+    memory: Arc<RecordMemory>,
 }
 
 impl ShardLog {
-    pub(crate) fn new(born_ms: u64, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(born_ms: u64, memory: Arc<RecordMemory>) -> Self {
         Self {
             segments: VecDeque::new(),
             next_counter: STARTING_COUNTER + 1,
@@ -66,7 +66,7 @@ impl ShardLog {
     }
 
     /// Stores one record. `arrival_ms` comes from [`ShardLog::arrival_at`].
-    pub(crate) fn append(&mut self, record: &NewRecord<'_>, arrival_ms: u64) -> u64 {
+    pub(crate) fn append(&mut self, record: &LogRecord<'_>, arrival_ms: u64) -> u64 {
         let arrival_ms = self.arrival_at(arrival_ms);
         let counter = self.next_counter;
         let fits = self.segments.back().and_then(|segment| {
@@ -134,7 +134,7 @@ impl ShardLog {
 
     /// The records from `counter` on, without those that arrived before `horizon_ms`. Sealed
     /// segments are shared; of the one that grows the records are copied.
-    pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: Take) -> RecordBatch {
+    pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: ReadLimit) -> RecordBatch {
         let counter = counter.max(self.counter_at_time(horizon_ms));
         let first = self.segments.partition_point(|segment| segment.end_counter() <= counter);
         let mut batch = RecordBatch::default();
@@ -181,7 +181,7 @@ impl Drop for ShardLog {
 
 /// How many of `slots` still fit in `left`, which shrinks by them. The first record of a reply
 /// always fits, so that a reader never stands still.
-fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
+fn fitting(slots: &[RecordSlot], left: &mut ReadLimit, begun: bool) -> usize {
     let mut count = 0;
     for slot in slots {
         let size = slot.size();
@@ -201,10 +201,10 @@ fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
 mod tests {
     use super::*;
 
-    const ALL: Take = Take { records: 10_000, bytes: 10 * 1024 * 1024 };
+    const ALL: ReadLimit = ReadLimit { records: 10_000, bytes: 10 * 1024 * 1024 };
 
     fn append(log: &mut ShardLog, key: &str, size: usize, arrival_ms: u64) -> u64 {
-        log.append(&NewRecord { partition_key: key, data: &vec![7; size] }, arrival_ms)
+        log.append(&LogRecord { partition_key: key, data: &vec![7; size] }, arrival_ms)
     }
 
     fn counters(batch: &RecordBatch) -> Vec<u64> {
@@ -240,7 +240,7 @@ mod tests {
         for (records, bytes) in [(1, 1), (7, 10_000), (300, 1_000), (10_000, 100_000)] {
             let (mut next, mut seen) = (0, Vec::new());
             loop {
-                let batch = log.read(next, 0, Take { records, bytes });
+                let batch = log.read(next, 0, ReadLimit { records, bytes });
                 if batch.is_empty() {
                     break;
                 }

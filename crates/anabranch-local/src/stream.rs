@@ -1,11 +1,11 @@
 //! One stream: what it is, its state at a moment, and the one `apply` of its changes.
 
-use crate::change::{Change, Creation, StreamMode, What};
+use crate::change::{Change, Creation, StreamMode, ChangeKind};
 use crate::consumer::Consumer;
 use crate::encryption::Encryption;
 use crate::guard;
-use crate::memory::Memory;
-use crate::phase::{Phase, Status};
+use crate::memory::RecordMemory;
+use crate::phase::{Lifecycle, Status};
 use crate::shard::Shard;
 use crate::subscription::LiveMap;
 use anabranch_model::hash::HashKey;
@@ -37,7 +37,7 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(crate) struct Topology {
     /// The stream's state.
-    pub(crate) phase: Phase,
+    pub(crate) phase: Lifecycle,
     /// The capacity mode.
     pub(crate) mode: StreamMode,
     /// How long records are kept.
@@ -60,7 +60,7 @@ pub(crate) struct Topology {
     /// Shard-level metrics that are on.
     pub(crate) metrics: BTreeSet<String>,
     /// Where its shards count the memory of their records.
-    memory: Arc<Memory>,
+    memory: Arc<RecordMemory>,
 }
 
 /// A shard and what a change can change of it.
@@ -87,10 +87,10 @@ impl Stream {
         arn: String,
         at_ms: u64,
         creation: &Creation,
-        memory: Arc<Memory>,
+        memory: Arc<RecordMemory>,
     ) -> Self {
         let mut topology = Topology {
-            phase: Phase::Creating { until_ms: creation.until_ms },
+            phase: Lifecycle::Creating { until_ms: creation.until_ms },
             mode: creation.mode,
             retention_hours: limits::RETENTION_MIN_HOURS,
             gone_before_ms: 0,
@@ -189,49 +189,49 @@ impl Topology {
 
     /// Carries a change out. The caller has kept it in the journal.
     pub(crate) fn apply(&mut self, change: &Change) {
-        let updating = |until_ms: u64| Phase::Updating { until_ms };
+        let updating = |until_ms: u64| Lifecycle::Updating { until_ms };
         match &change.what {
-            What::Create(_) => {}
-            What::Delete { until_ms } => {
-                self.phase = Phase::Deleting { until_ms: *until_ms };
+            ChangeKind::Create(_) => {}
+            ChangeKind::Delete { until_ms } => {
+                self.phase = Lifecycle::Deleting { until_ms: *until_ms };
                 self.wake_all();
             }
-            What::Reshard(reshard) => {
+            ChangeKind::Reshard(reshard) => {
                 self.phase = updating(reshard.until_ms);
                 self.reshard(&reshard.opens, &reshard.closes, change.at_ms);
             }
-            What::Retain { hours } => {
+            ChangeKind::Retain { hours } => {
                 self.gone_before_ms = self.horizon_ms(change.at_ms);
                 self.retention_hours = *hours;
             }
-            What::Mode { mode, until_ms } => {
+            ChangeKind::Mode { mode, until_ms } => {
                 self.mode = *mode;
                 self.phase = updating(*until_ms);
             }
-            What::Tag { tags } => self.tags.extend(tags.clone()),
-            What::Untag { keys } => self.tags.retain(|key, _| !keys.contains(key)),
-            What::Encrypt { key_id, until_ms } => {
+            ChangeKind::Tag { tags } => self.tags.extend(tags.clone()),
+            ChangeKind::Untag { keys } => self.tags.retain(|key, _| !keys.contains(key)),
+            ChangeKind::Encrypt { key_id, until_ms } => {
                 self.key_id.clone_from(key_id);
                 self.phase = updating(*until_ms);
             }
-            What::RecordMax { kib, until_ms } => {
+            ChangeKind::RecordMax { kib, until_ms } => {
                 self.record_max_kib = *kib;
                 self.phase = updating(*until_ms);
             }
-            What::Monitor { metrics } => self.metrics.clone_from(metrics),
-            What::Register { name, arn, tags, until_ms } => {
-                let phase = Phase::Creating { until_ms: *until_ms };
+            ChangeKind::Monitor { metrics } => self.metrics.clone_from(metrics),
+            ChangeKind::Register { name, arn, tags, until_ms } => {
+                let phase = Lifecycle::Creating { until_ms: *until_ms };
                 let consumer = Consumer::new(name, arn, change.at_ms, phase, tags);
                 self.consumers.insert(name.clone(), consumer);
             }
-            What::Deregister { name, until_ms } => {
-                self.change_consumer(name, |c| c.phase = Phase::Deleting { until_ms: *until_ms });
+            ChangeKind::Deregister { name, until_ms } => {
+                self.change_consumer(name, |c| c.phase = Lifecycle::Deleting { until_ms: *until_ms });
                 self.wake_all();
             }
-            What::TagConsumer { name, tags } => {
+            ChangeKind::TagConsumer { name, tags } => {
                 self.change_consumer(name, |c| c.tags.extend(tags.clone()));
             }
-            What::UntagConsumer { name, keys } => {
+            ChangeKind::UntagConsumer { name, keys } => {
                 self.change_consumer(name, |c| c.tags.retain(|key, _| !keys.contains(key)));
             }
         }

@@ -9,12 +9,12 @@
 
 use crate::clock::Clock;
 use crate::error::ApiError;
-use crate::limit::Pace;
+use crate::limit::PushRate;
 use crate::op::ChildShard;
 use crate::phase::Status;
 use crate::record_batch::RecordBatch;
 use crate::shard::Shard;
-use crate::shard_log::Take;
+use crate::shard_log::ReadLimit;
 use crate::stream::Stream;
 use anabranch_model::limits;
 use anabranch_model::sequence::SequenceNumber;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What one event carries at most.
-const EVENT_TAKE: Take = Take { records: 2_000, bytes: 1024 * 1024 };
+const EVENT_TAKE: ReadLimit = ReadLimit { records: 2_000, bytes: 1024 * 1024 };
 
 /// What a subscription pushes.
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct SubscriptionEvent {
     /// The records; none in a sign of life.
     pub records: RecordBatch,
     /// The number after which another subscription goes on; none at the end of the shard.
@@ -40,9 +40,9 @@ pub struct Event {
 
 /// What a subscription does next.
 #[derive(Debug)]
-pub enum Step {
+pub enum SubscriptionStep {
     /// It pushes an event.
-    Event(Event),
+    Event(SubscriptionEvent),
     /// It has nothing to push until something arrives or this moment comes.
     Quiet {
         /// The moment, in milliseconds since 1970.
@@ -56,13 +56,13 @@ pub enum Step {
 
 /// A subscription as the stream remembers it.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveSubscription {
     started_ms: u64,
-    state: Arc<LiveState>,
+    state: Arc<LiveSubscriptionState>,
 }
 
 #[derive(Debug, Default)]
-struct LiveState {
+struct LiveSubscriptionState {
     /// Another subscription has taken over.
     taken_over: AtomicBool,
     /// Nobody holds the subscription any more.
@@ -70,11 +70,11 @@ struct LiveState {
 }
 
 /// The live subscriptions of a stream, by consumer ARN and shard.
-pub(crate) type LiveMap = BTreeMap<(String, u32), Live>;
+pub(crate) type LiveMap = BTreeMap<(String, u32), LiveSubscription>;
 
 /// How long a subscription lasts and how it paces itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct SubscriptionTerms {
     pub(crate) max_ms: u64,
     pub(crate) heartbeat_ms: u64,
     pub(crate) paced: bool,
@@ -98,13 +98,13 @@ pub struct Subscription {
     /// The pause between signs of life.
     heartbeat_ms: u64,
     /// The consumer's rate on this shard, if limits are on.
-    pace: Option<Pace>,
+    pace: Option<PushRate>,
     /// Whether the last event was pushed.
     ended: bool,
     /// Whether the next event says that the shard has ended, whatever is true.
     ends_falsely: bool,
     /// What the stream knows of this subscription.
-    state: Arc<LiveState>,
+    state: Arc<LiveSubscriptionState>,
     /// The engine's clock.
     clock: Clock,
 }
@@ -117,19 +117,19 @@ impl Subscription {
         consumer_arn: String,
         counter: u64,
         clock: Clock,
-        terms: Terms,
+        terms: SubscriptionTerms,
     ) -> Result<Self, ApiError> {
         let now_ms = clock.now_ms();
-        let state = Arc::new(LiveState::default());
+        let state = Arc::new(LiveSubscriptionState::default());
         {
             let mut live = crate::guard::lock(&stream.live);
-            let young = |l: &Live| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
+            let young = |l: &LiveSubscription| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
             live.retain(|_, l| young(l) || !l.state.dropped.load(Ordering::Relaxed));
             let key = (consumer_arn.clone(), shard.index);
             if live.get(&key).is_some_and(young) {
                 return Err(in_use(&consumer_arn, &shard));
             }
-            let new = Live { started_ms: now_ms, state: Arc::clone(&state) };
+            let new = LiveSubscription { started_ms: now_ms, state: Arc::clone(&state) };
             if let Some(old) = live.insert(key, new) {
                 old.state.taken_over.store(true, Ordering::Release);
                 shard.news.notify_waiters();
@@ -143,7 +143,7 @@ impl Subscription {
             ends_ms: now_ms.saturating_add(terms.max_ms),
             beat_ms: now_ms.saturating_add(terms.heartbeat_ms),
             heartbeat_ms: terms.heartbeat_ms,
-            pace: terms.paced.then(|| Pace::full(now_ms)),
+            pace: terms.paced.then(|| PushRate::full(now_ms)),
             ended: false,
             ends_falsely: false,
             state,
@@ -158,7 +158,7 @@ impl Subscription {
     }
 
     /// The next event; none when the subscription is over.
-    pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
+    pub async fn next(&mut self) -> Option<Result<SubscriptionEvent, ApiError>> {
         let shard = Arc::clone(&self.shard);
         loop {
             // Listening begins before the look, so that nothing can fall in between.
@@ -166,10 +166,10 @@ impl Subscription {
             tokio::pin!(news);
             news.as_mut().enable();
             match self.step() {
-                Step::Event(event) => return Some(Ok(event)),
-                Step::Failed(error) => return Some(Err(error)),
-                Step::Ended => return None,
-                Step::Quiet { until_ms } => tokio::select! {
+                SubscriptionStep::Event(event) => return Some(Ok(event)),
+                SubscriptionStep::Failed(error) => return Some(Err(error)),
+                SubscriptionStep::Ended => return None,
+                SubscriptionStep::Quiet { until_ms } => tokio::select! {
                     biased;
                     () = &mut news => {}
                     () = self.clock.sleep_until(until_ms) => {}
@@ -179,11 +179,11 @@ impl Subscription {
     }
 
     /// What the subscription does now, without waiting.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> SubscriptionStep {
         let now_ms = self.clock.now_ms();
         if self.ended || now_ms >= self.ends_ms {
             self.ended = true;
-            return Step::Ended;
+            return SubscriptionStep::Ended;
         }
         if self.state.taken_over.load(Ordering::Acquire) {
             return self.fail(in_use(&self.consumer_arn, &self.shard));
@@ -201,11 +201,11 @@ impl Subscription {
         }
         let wait_ms = self.pace.as_ref().map_or(0, |pace| pace.wait_ms(now_ms));
         if wait_ms > 0 {
-            return Step::Quiet { until_ms: now_ms.saturating_add(wait_ms).min(self.ends_ms) };
+            return SubscriptionStep::Quiet { until_ms: now_ms.saturating_add(wait_ms).min(self.ends_ms) };
         }
         let reading = topology.read_shard(self.shard.index, self.counter, now_ms, EVENT_TAKE);
         if reading.records.is_empty() && reading.end.is_none() && now_ms < self.beat_ms {
-            return Step::Quiet { until_ms: self.beat_ms.min(self.ends_ms) };
+            return SubscriptionStep::Quiet { until_ms: self.beat_ms.min(self.ends_ms) };
         }
         self.counter = reading.records.next_counter;
         self.beat_ms = now_ms.saturating_add(self.heartbeat_ms);
@@ -215,7 +215,7 @@ impl Subscription {
         }
         // The next subscription asks for what comes *after* the continuation.
         let reached = self.shard.stamp.number(self.counter.saturating_sub(1));
-        Step::Event(Event {
+        SubscriptionStep::Event(SubscriptionEvent {
             records: reading.records,
             continuation: (!self.ended).then_some(reached),
             millis_behind_latest: reading.behind_ms,
@@ -223,9 +223,9 @@ impl Subscription {
         })
     }
 
-    fn fail(&mut self, error: ApiError) -> Step {
+    fn fail(&mut self, error: ApiError) -> SubscriptionStep {
         self.ended = true;
-        Step::Failed(error)
+        SubscriptionStep::Failed(error)
     }
 }
 

@@ -155,7 +155,7 @@ async fn mistakes_are_answered_with_what_is_wrong() {
 #[tokio::test]
 async fn a_manual_clock_is_moved_by_request() {
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
-    let options = anabranch_local::Options::default();
+    let options = anabranch_local::EngineOptions::default();
     let local = anabranch_local::Local::builder().with_clock(clock).with_options(options);
     let local = local.start().await.expect("a server");
     let mut wire = Wire::connect(local.address()).await;

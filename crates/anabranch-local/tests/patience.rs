@@ -2,7 +2,7 @@
 
 mod world;
 
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{PutRecordsRequestEntry, ShardIteratorType};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use world::wire::Wire;
 const LIMIT: Duration = Duration::from_millis(400);
 
 async fn impatient() -> World {
-    let builder = Local::builder().with_options(Options::instant()).with_client_timeout(LIMIT);
+    let builder = Local::builder().with_options(EngineOptions::instant()).with_client_timeout(LIMIT);
     let local = builder.start().await.expect("a free port");
     let kinesis = aws_sdk_kinesis::Client::new(&local.sdk_config());
     World { local, kinesis }

@@ -4,7 +4,7 @@ mod world;
 
 use anabranch_local::Engine;
 use anabranch_local::change::Change;
-use anabranch_local::journal::{Append, Journal};
+use anabranch_local::journal::{JournalAppend, Journal};
 use aws_smithy_eventstream::frame::read_message_from;
 use serde_json::{Value, json};
 use std::io;
@@ -78,7 +78,7 @@ impl Journal for NeverDurable {
         Ok(())
     }
 
-    fn append(&self, _: &Append<'_>) -> io::Result<()> {
+    fn append(&self, _: &JournalAppend<'_>) -> io::Result<()> {
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Journal for NeverDurable {
         Box::pin(async { Err(io::Error::other("the disk is gone")) })
     }
 
-    fn keep_house(&self, _: &Engine) {}
+    fn run_maintenance(&self, _: &Engine) {}
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_subscriber_is_told_nothing_that_is_not_durable() {
     world.put_numbered("s", 0..3).await;
     let engine = world.local.engine();
     engine.split_now("s", None).expect("a split");
-    engine.keep_in(Arc::new(NeverDurable));
+    engine.set_journal(Arc::new(NeverDurable));
     let mut wire = Wire::connect(world.local.address()).await;
     let frames = frames(&subscribe(&mut wire, &arn).await.body);
     let (kind, name, _) = frames.last().expect("a frame");

@@ -2,7 +2,7 @@
 
 mod world;
 
-use anabranch_local::{Builder, Connections, Local, Options, Tls};
+use anabranch_local::{LocalBuilder, Connections, Local, EngineOptions, Tls};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{
     ShardIteratorType, StartingPosition, SubscribeToShardEventStream as Event,
@@ -20,11 +20,11 @@ use world::World;
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn builder() -> Builder {
-    Local::builder().with_options(Options::instant()).with_tls(Tls::generated())
+fn builder() -> LocalBuilder {
+    Local::builder().with_options(EngineOptions::instant()).with_tls(Tls::generated())
 }
 
-async fn start(builder: Builder) -> World {
+async fn start(builder: LocalBuilder) -> World {
     let local = builder.start().await.expect("two free ports");
     let config = local.tls_sdk_config().expect("it listens with TLS");
     World { kinesis: aws_sdk_kinesis::Client::new(&config), local }
@@ -273,7 +273,7 @@ async fn a_certificate_of_ones_own_is_shown_and_trusted() {
     std::fs::write(&cert, own.cert.pem()).expect("written");
     std::fs::write(&key, own.signing_key.serialize_pem()).expect("written");
     let tls = Tls::from_pem_files(&cert, &key).expect("a pair");
-    let world = start(Local::builder().with_options(Options::instant()).with_tls(tls)).await;
+    let world = start(Local::builder().with_options(EngineOptions::instant()).with_tls(tls)).await;
     assert_eq!(world.local.ca_pem(), Some(own.cert.pem().as_str()));
     world.stream("orders", 1).await;
     world.local.stop().await;

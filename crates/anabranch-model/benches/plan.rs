@@ -25,14 +25,14 @@ fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) 
         owner: owner(i).map(worker),
         counter: 1,
         phase: LeasePhase::Ready,
-        named: None,
+        requested: None,
         refused: false,
         bytes_per_second: Some((i as u64 * 7919) % 1_000_000),
     };
     let heart = |i| WorkerSnapshot {
         id: worker(i),
         counter: 1,
-        standing: WorkerStatus::Active,
+        status: WorkerStatus::Active,
         reads: None,
         lease_time_ms: None,
     };

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
-use crate::processor::{Children, Nursery};
+use crate::processor::{ChildProcessorFactory, DaemonContext};
 use crate::reaper::Reaper;
 use crate::tell;
 use anabranch::clock::Clock;
@@ -92,7 +92,7 @@ impl Daemon {
     /// without a grace they are killed, and nothing is given back, as Java does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), DaemonError> {
         let Self { config, kinesis, store, metrics } = self;
-        let nursery = Arc::new(Nursery {
+        let nursery = Arc::new(DaemonContext {
             child: Arc::new(config.child()),
             shutdown_messages: config.shutdown_messages,
             on_failure: config.on_child_failure,
@@ -101,7 +101,7 @@ impl Daemon {
             clock: Clock::machine(),
         });
         let processors =
-            Processors::new(Children(Arc::clone(&nursery))).with_most(config.max_records);
+            Processors::new(ChildProcessorFactory(Arc::clone(&nursery))).with_most(config.max_records);
         let processors =
             if config.empty_calls { processors.with_empty_calls() } else { processors };
         let consumer = Consumer::new(config.stream.as_str(), config.application.clone())
@@ -109,7 +109,7 @@ impl Daemon {
             .with_leases(store)
             .with_handler(processors)
             .starting_at(config.start)
-            .with_events(tell::to_all(metrics.as_ref().map(CloudWatch::events)))
+            .with_events(tell::log_and_forward(metrics.as_ref().map(CloudWatch::events)))
             .with_settings(|settings| {
                 settings.fetch = config.fetch;
                 settings.idle_poll_interval = config.idle_poll_ms;
@@ -140,8 +140,8 @@ impl Daemon {
         if let Some(metrics) = metrics {
             publishing.spawn(metrics.run(published.clone().cancelled_owned()));
         }
-        let running = WithChildren {
-            last: KillAll(Some(Arc::clone(&nursery))),
+        let running = ConsumerWithChildren {
+            last: KillAllOnDrop(Some(Arc::clone(&nursery))),
             consumer: Box::pin(consumer.run_until(asked)),
         };
         let ended = tokio::select! {
@@ -150,7 +150,7 @@ impl Daemon {
             () = at_once.cancelled() => return Ok(()),
             ended = running => ended,
         };
-        nursery.reaper.all().await;
+        nursery.reaper.wait_all().await;
         // A consumer that failed may still be letting go of one.
         nursery.reaper.kill_all();
         published.cancel();
@@ -165,13 +165,13 @@ impl Daemon {
 
 /// A consumer and its children: if it is dropped before it has ended, they are killed first, and
 /// so hear nothing of leases that are lost.
-struct WithChildren<F> {
+struct ConsumerWithChildren<F> {
     /// Dropped before the consumer.
-    last: KillAll,
+    last: KillAllOnDrop,
     consumer: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for WithChildren<F> {
+impl<F: Future> Future for ConsumerWithChildren<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -182,9 +182,9 @@ impl<F: Future> Future for WithChildren<F> {
 }
 
 /// Kills all children when it is dropped, unless they are nobody's any more.
-struct KillAll(Option<Arc<Nursery>>);
+struct KillAllOnDrop(Option<Arc<DaemonContext>>);
 
-impl Drop for KillAll {
+impl Drop for KillAllOnDrop {
     fn drop(&mut self) {
         if let Some(nursery) = &self.0 {
             nursery.reaper.kill_all();

@@ -4,7 +4,7 @@
 /// no `kill` program. The leader may be gone by now.
 ///
 /// The number of a group is not given out again while one of it lives.
-pub fn kill(leader: u32) {
+pub fn kill_group(leader: u32) {
     // Of an unknown process it would be our own group; `from_raw` refuses that.
     #[cfg(unix)]
     if let Some(group) = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw) {

@@ -4,11 +4,11 @@
 //! in memory, so a new one is started at that checkpoint, after a pause that grows. Other shards
 //! don't notice.
 
-use crate::child::{Child, ChildSettings, Nowhere, WriteDown};
+use crate::child::{Child, ChildSettings, NoCheckpoints, CheckpointWriter};
 use crate::config::OnChildFailure;
-use crate::protocol::{Request, ShutdownMessages};
+use crate::protocol::{ToChild, ShutdownMessages};
 use crate::reaper::Reaper;
-use crate::session::{ChildFault, ILLEGAL_ARGUMENT, NotAPlace, Wanted};
+use crate::session::{ChildFault, ILLEGAL_ARGUMENT, CheckpointPositionError, ChildCheckpoint};
 use anabranch::clock::Clock;
 use anabranch::consumer::{
     Checkpointer, HandlerError, ProcessorBatch, ProcessorFactory, ShardProcessor, ShardStart,
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What all children of a daemon share.
 #[derive(Debug)]
-pub(crate) struct Nursery {
+pub(crate) struct DaemonContext {
     /// What each is started with.
     pub(crate) child: Arc<ChildSettings>,
     /// How each is told that its shard is over.
@@ -36,9 +36,9 @@ pub(crate) struct Nursery {
 }
 
 /// Makes the processors.
-pub(crate) struct Children(pub(crate) Arc<Nursery>);
+pub(crate) struct ChildProcessorFactory(pub(crate) Arc<DaemonContext>);
 
-impl ProcessorFactory for Children {
+impl ProcessorFactory for ChildProcessorFactory {
     type Processor = ChildProcessor;
 
     fn create(&self, shard: &Arc<LeaseKey>) -> ChildProcessor {
@@ -50,7 +50,7 @@ impl ProcessorFactory for Children {
 /// The processor of one shard.
 pub(crate) struct ChildProcessor {
     /// What all children share.
-    nursery: Arc<Nursery>,
+    nursery: Arc<DaemonContext>,
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// The child, from `initialize` until the shard is over or the child is at fault.
@@ -64,21 +64,21 @@ pub(crate) struct ChildProcessor {
 impl Drop for ChildProcessor {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            self.nursery.reaper.part(child, self.nursery.shutdown_messages);
+            self.nursery.reaper.release(child, self.nursery.shutdown_messages);
         }
     }
 }
 
 /// A child's checkpoints go to the lease.
-struct ToLease<'a> {
+struct LeaseCheckpointWriter<'a> {
     checkpointer: &'a Checkpointer,
     shard: &'a LeaseKey,
 }
 
-impl WriteDown for ToLease<'_> {
-    async fn write_down(&mut self, wanted: &Wanted) -> Result<(), String> {
+impl CheckpointWriter for LeaseCheckpointWriter<'_> {
+    async fn write_checkpoint(&mut self, wanted: &ChildCheckpoint) -> Result<(), String> {
         let written = match wanted.position() {
-            Err(NotAPlace) => return Err(ILLEGAL_ARGUMENT.to_owned()),
+            Err(CheckpointPositionError) => return Err(ILLEGAL_ARGUMENT.to_owned()),
             Ok(None) => self.checkpointer.checkpoint().await,
             Ok(Some(position)) => self.checkpointer.checkpoint_at(position).await,
         };
@@ -94,8 +94,8 @@ impl ChildProcessor {
     /// Asks the child. One that is at fault is gone afterwards.
     async fn ask(
         &mut self,
-        request: Request,
-        checkpoints: &mut (impl WriteDown + Send),
+        request: ToChild,
+        checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), HandlerError> {
         let Some(child) = &mut self.child else {
             return Err(RestartProcessor::because("its child is gone").into());
@@ -138,8 +138,8 @@ impl ShardProcessor for ChildProcessor {
             Ok(child) => self.child = Some(nursery.reaper.adopt(child)),
             Err(fault) => return Err(self.fail(&fault).await),
         }
-        let request = Request::initialize(shard, start.at);
-        self.ask(request, &mut Nowhere).await
+        let request = ToChild::initialize(shard, start.at);
+        self.ask(request, &mut NoCheckpoints).await
     }
 
     async fn process_records(
@@ -147,29 +147,29 @@ impl ShardProcessor for ChildProcessor {
         batch: ProcessorBatch,
         checkpointer: &Checkpointer,
     ) -> Result<(), HandlerError> {
-        let request = Request::process_records(&batch.records, batch.millis_behind_latest);
+        let request = ToChild::process_records(&batch.records, batch.millis_behind_latest);
         let shard = Arc::clone(&self.shard);
-        self.ask(request, &mut ToLease { checkpointer, shard: &shard }).await
+        self.ask(request, &mut LeaseCheckpointWriter { checkpointer, shard: &shard }).await
     }
 
     async fn lease_lost(&mut self) {
         let Some(child) = self.child.take() else { return };
         // Whoever does not wait any longer drops the child, and so kills it: nobody else may be
         // given the shard while it is still at work.
-        if let Some(child) = child.part(self.nursery.shutdown_messages).await {
-            self.nursery.reaper.take(child);
+        if let Some(child) = child.release(self.nursery.shutdown_messages).await {
+            self.nursery.reaper.close(child);
         }
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
-        let request = Request::shard_ended(self.nursery.shutdown_messages);
+        let request = ToChild::shard_ended(self.nursery.shutdown_messages);
         let shard = Arc::clone(&self.shard);
-        self.ask(request, &mut ToLease { checkpointer, shard: &shard }).await?;
+        self.ask(request, &mut LeaseCheckpointWriter { checkpointer, shard: &shard }).await?;
         // Without a checkpoint at the end it is asked again.
         if checkpointer.has_ended()
             && let Some(child) = self.child.take()
         {
-            self.nursery.reaper.take(child);
+            self.nursery.reaper.close(child);
         }
         Ok(())
     }
@@ -179,9 +179,9 @@ impl ShardProcessor for ChildProcessor {
         checkpointer: &Checkpointer,
     ) -> Result<(), HandlerError> {
         let shard = Arc::clone(&self.shard);
-        let mut checkpoints = ToLease { checkpointer, shard: &shard };
+        let mut checkpoints = LeaseCheckpointWriter { checkpointer, shard: &shard };
         self.parts = true;
-        self.ask(Request::shutdown_requested(), &mut checkpoints).await
+        self.ask(ToChild::shutdown_requested(), &mut checkpoints).await
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
         echo "{\"action\":\"status\",\"responseFor\":\"$action\"}"
     done"#;
 
-    fn nursery(notes: &Path) -> Arc<Nursery> {
+    fn nursery(notes: &Path) -> Arc<DaemonContext> {
         let script = SLOW_STARTER.replace("NOTES", &notes.display().to_string());
-        Arc::new(Nursery {
+        Arc::new(DaemonContext {
             child: Arc::new(ChildSettings {
                 command: vec!["sh".to_owned(), "-c".to_owned(), script],
                 silence_ms: None,
@@ -217,9 +217,9 @@ mod tests {
     }
 
     /// A processor whose `initialize` was given up while its child was at it.
-    async fn given_up(nursery: &Arc<Nursery>, notes: &Path) -> ChildProcessor {
+    async fn given_up(nursery: &Arc<DaemonContext>, notes: &Path) -> ChildProcessor {
         let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
-        let mut processor = Children(Arc::clone(nursery)).create(&key);
+        let mut processor = ChildProcessorFactory(Arc::clone(nursery)).create(&key);
         let start =
             ShardStart { shard: key, lease_term: 1, at: Position::TrimHorizon, pending: None };
         let begun = notes.with_extension("begun");
@@ -242,7 +242,7 @@ mod tests {
                 processor.lease_lost().await;
             }
             drop(processor);
-            nursery.reaper.all().await;
+            nursery.reaper.wait_all().await;
             let heard = std::fs::read_to_string(&notes).expect("it has notes");
             assert_eq!(heard, "initialize\nleaseLost\n", "parts: {parts}");
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// `end` is the end of a child that is getting ready: it is killed, and told nothing.
-    async fn check_killed(end: impl AsyncFnOnce(ChildProcessor, &Nursery)) {
+    async fn check_killed(end: impl AsyncFnOnce(ChildProcessor, &DaemonContext)) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let notes = folder.path().join("notes");
         let nursery = nursery(&notes);
@@ -308,7 +308,7 @@ mod tests {
         let nursery = nursery(&folder.path().join("notes"));
         nursery.reaper.kill_all();
         let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
-        let mut processor = Children(Arc::clone(&nursery)).create(&key);
+        let mut processor = ChildProcessorFactory(Arc::clone(&nursery)).create(&key);
         let start =
             ShardStart { shard: key, lease_term: 1, at: Position::TrimHorizon, pending: None };
         assert!(processor.initialize(start).await.is_err(), "it has no child");

@@ -5,7 +5,7 @@ use std::str::Chars;
 
 /// One key and its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct Property {
     /// The key.
     pub key: String,
     /// The value, without spaces at its ends.
@@ -17,7 +17,7 @@ pub struct Entry {
 /// A file that can't be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {escape:?} is no character: \\u is followed by four hexadecimal digits")]
-pub struct BadEscape {
+pub struct EscapeError {
     /// The line.
     pub line: usize,
     /// What stands there.
@@ -28,7 +28,7 @@ pub struct BadEscape {
 ///
 /// Java takes the bytes for Latin-1. Here they are UTF-8, and Latin-1 only where they can't be.
 /// Spaces behind a value, which Java keeps, are dropped: no setting has a use for them.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, BadEscape> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<Property>, EscapeError> {
     let latin1 = || bytes.iter().map(|byte| char::from(*byte)).collect();
     let text = std::str::from_utf8(bytes).map_or_else(|_| latin1(), str::to_owned);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, BadEscape> {
             skip_spaces(&mut rest);
         }
         let value = unescape(&mut rest, line, |_| false)?;
-        entries.push(Entry { key, value: value.trim_matches(is_space).to_owned(), line });
+        entries.push(Property { key, value: value.trim_matches(is_space).to_owned(), line });
     }
     Ok(entries)
 }
@@ -88,7 +88,7 @@ fn unescape(
     rest: &mut Peekable<Chars<'_>>,
     line: usize,
     stop: impl Fn(char) -> bool,
-) -> Result<String, BadEscape> {
+) -> Result<String, EscapeError> {
     // Java's escapes are UTF-16, so that two of them may make one character.
     let mut units: Vec<u16> = Vec::new();
     while let Some(c) = rest.next_if(|c| !stop(*c)) {
@@ -112,11 +112,11 @@ fn unescape(
     Ok(String::from_utf16_lossy(&units))
 }
 
-fn unit(rest: &mut Peekable<Chars<'_>>, line: usize) -> Result<u16, BadEscape> {
+fn unit(rest: &mut Peekable<Chars<'_>>, line: usize) -> Result<u16, EscapeError> {
     let digits: String = rest.by_ref().take(4).collect();
     let plain = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let unit = u16::from_str_radix(&digits, 16).ok().filter(|_| plain);
-    unit.ok_or_else(|| BadEscape { line, escape: format!("\\u{digits}") })
+    unit.ok_or_else(|| EscapeError { line, escape: format!("\\u{digits}") })
 }
 
 #[cfg(test)]

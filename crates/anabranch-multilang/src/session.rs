@@ -10,7 +10,7 @@
 //! | nothing | anything | odd: log it |
 //! | an action | nothing for too long, or its output ends | the child is at fault |
 
-use crate::protocol::{Action, FromChild, Request};
+use crate::protocol::{Action, FromChild, ToChild};
 use anabranch_model::position::{Position, StartPosition};
 use std::fmt;
 
@@ -25,13 +25,13 @@ const SHOWN: usize = 200;
 
 /// What a child was asked and has not answered yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Session {
+pub struct ChildSession {
     /// The open question.
-    asked: Option<Asked>,
+    asked: Option<OpenAction>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asked {
+struct OpenAction {
     action: Action,
     may_checkpoint: bool,
     /// Whether the lease went meanwhile.
@@ -40,27 +40,27 @@ struct Asked {
 
 /// What follows from something that the child said.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum SessionStep {
     /// It has done what it was asked.
     Done,
     /// Write this down and answer.
-    Checkpoint(Wanted),
+    Checkpoint(ChildCheckpoint),
     /// Answer with this error.
     Refuse {
         /// What it gave.
-        wanted: Wanted,
+        wanted: ChildCheckpoint,
         /// Java's name for why not.
         error: &'static str,
     },
     /// It said something that nobody asked for.
-    Odd(String),
+    Unexpected(String),
     /// It does not keep to the protocol. It has to go.
     Fault(ChildFault),
 }
 
 /// A checkpoint as the child asked for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct ChildCheckpoint {
     /// The sequence number as it was given; without it, all that the child was given.
     pub sequence_number: Option<String>,
     /// The sub-sequence number as it was given.
@@ -129,15 +129,15 @@ fn how(status: Option<&str>) -> String {
     status.map(|status| format!(" ({status})")).unwrap_or_default()
 }
 
-impl Session {
+impl ChildSession {
     /// The child is asked.
-    pub fn ask(&mut self, request: &Request) {
-        let Request { action, may_checkpoint, .. } = *request;
-        self.asked = Some(Asked { action, may_checkpoint, lost: false });
+    pub fn begin(&mut self, request: &ToChild) {
+        let ToChild { action, may_checkpoint, .. } = *request;
+        self.asked = Some(OpenAction { action, may_checkpoint, lost: false });
     }
 
     /// What the child has not answered yet.
-    pub fn open(&self) -> Option<Action> {
+    pub fn open_action(&self) -> Option<Action> {
         self.asked.map(|asked| asked.action)
     }
 
@@ -149,17 +149,17 @@ impl Session {
     }
 
     /// The child said something.
-    pub fn hear(&mut self, message: FromChild) -> Step {
-        let Some(Asked { action, may_checkpoint, lost }) = self.asked else {
+    pub fn on_message(&mut self, message: FromChild) -> SessionStep {
+        let Some(OpenAction { action, may_checkpoint, lost }) = self.asked else {
             return match message {
-                FromChild::Status { response_for } => Step::Odd(format!(
+                FromChild::Status { response_for } => SessionStep::Unexpected(format!(
                     "a status for {} that nobody asked for",
                     Named(response_for.as_deref())
                 )),
                 // It waits for an answer, and would wait for ever without one.
                 FromChild::Checkpoint { sequence_number, sub_sequence_number } => {
-                    let wanted = Wanted { sequence_number, sub_sequence_number };
-                    Step::Refuse { wanted, error: INVALID_STATE }
+                    let wanted = ChildCheckpoint { sequence_number, sub_sequence_number };
+                    SessionStep::Refuse { wanted, error: INVALID_STATE }
                 }
             };
         };
@@ -168,18 +168,18 @@ impl Session {
                 if response_for.as_deref() == Some(action.name()) =>
             {
                 self.asked = None;
-                Step::Done
+                SessionStep::Done
             }
             FromChild::Status { response_for: answered } => {
-                Step::Fault(ChildFault::WrongAnswer { asked: action, answered })
+                SessionStep::Fault(ChildFault::WrongAnswer { asked: action, answered })
             }
             FromChild::Checkpoint { sequence_number, sub_sequence_number } => {
-                let wanted = Wanted { sequence_number, sub_sequence_number };
+                let wanted = ChildCheckpoint { sequence_number, sub_sequence_number };
                 match wanted.position() {
-                    _ if !may_checkpoint => Step::Refuse { wanted, error: INVALID_STATE },
-                    _ if lost => Step::Refuse { wanted, error: SHUTDOWN },
-                    Err(NotAPlace) => Step::Refuse { wanted, error: ILLEGAL_ARGUMENT },
-                    Ok(_) => Step::Checkpoint(wanted),
+                    _ if !may_checkpoint => SessionStep::Refuse { wanted, error: INVALID_STATE },
+                    _ if lost => SessionStep::Refuse { wanted, error: SHUTDOWN },
+                    Err(CheckpointPositionError) => SessionStep::Refuse { wanted, error: ILLEGAL_ARGUMENT },
+                    Ok(_) => SessionStep::Checkpoint(wanted),
                 }
             }
         }
@@ -188,16 +188,16 @@ impl Session {
 
 /// What a child gave as a checkpoint is no place in a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NotAPlace;
+pub struct CheckpointPositionError;
 
-impl Wanted {
+impl ChildCheckpoint {
     /// Where the child wants the checkpoint; `None` is all that it was given.
-    pub fn position(&self) -> Result<Option<Position>, NotAPlace> {
+    pub fn position(&self) -> Result<Option<Position>, CheckpointPositionError> {
         let Some(sequence) = &self.sequence_number else { return Ok(None) };
         let sub = self.sub_sequence_number.unwrap_or(0);
-        let sub = u64::try_from(sub).map_err(|_| NotAPlace)?;
+        let sub = u64::try_from(sub).map_err(|_| CheckpointPositionError)?;
         let position = Position::from_row(sequence.trim(), sub, StartPosition::TrimHorizon);
-        position.map(Some).map_err(|_| NotAPlace)
+        position.map(Some).map_err(|_| CheckpointPositionError)
     }
 }
 
@@ -207,15 +207,15 @@ mod tests {
     use crate::protocol::ShutdownMessages;
     use proptest::prelude::*;
 
-    fn requests() -> [Request; 6] {
+    fn requests() -> [ToChild; 6] {
         let messages = ShutdownMessages::default();
         [
-            Request::initialize("shardId-000000000000", Position::Latest),
-            Request::process_records(&[], None),
-            Request::lease_lost(messages),
-            Request::shard_ended(messages),
-            Request::shutdown_requested(),
-            Request::shard_ended(ShutdownMessages::Kcl1),
+            ToChild::initialize("shardId-000000000000", Position::Latest),
+            ToChild::process_records(&[], None),
+            ToChild::lease_lost(messages),
+            ToChild::shard_ended(messages),
+            ToChild::shutdown_requested(),
+            ToChild::shard_ended(ShutdownMessages::Kcl1),
         ]
     }
 
@@ -228,19 +228,19 @@ mod tests {
     }
 
     /// What a child hears after it was asked and said something, in one word.
-    fn check(request: &Request, said: &FromChild, expected: &str) {
-        let mut session = Session::default();
-        session.ask(request);
-        let step = session.hear(said.clone());
+    fn check(request: &ToChild, said: &FromChild, expected: &str) {
+        let mut session = ChildSession::default();
+        session.begin(request);
+        let step = session.on_message(said.clone());
         let got = match &step {
-            Step::Done => "done",
-            Step::Checkpoint(_) => "checkpoint",
-            Step::Refuse { error, .. } => error,
-            Step::Odd(_) => "odd",
-            Step::Fault(_) => "fault",
+            SessionStep::Done => "done",
+            SessionStep::Checkpoint(_) => "checkpoint",
+            SessionStep::Refuse { error, .. } => error,
+            SessionStep::Unexpected(_) => "odd",
+            SessionStep::Fault(_) => "fault",
         };
         assert_eq!(got, expected, "{}: {said:?} gave {step:?}", request.action);
-        assert_eq!(session.open().is_none(), step == Step::Done);
+        assert_eq!(session.open_action().is_none(), step == SessionStep::Done);
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
             check(&request, &checkpoint(None, None), expected);
             check(&request, &checkpoint(Some("12"), Some(3)), expected);
         }
-        let request = Request::process_records(&[], None);
+        let request = ToChild::process_records(&[], None);
         for (sequence, sub) in [("x", None), ("", None), ("12", Some(-1)), ("AT_TIMESTAMP", None)] {
             check(&request, &checkpoint(Some(sequence), sub), ILLEGAL_ARGUMENT);
         }
@@ -272,25 +272,25 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_for_changes_nothing() {
-        let mut session = Session::default();
-        assert!(matches!(session.hear(status(Some("processRecords"))), Step::Odd(_)));
-        let refused = session.hear(checkpoint(None, None));
-        assert!(matches!(refused, Step::Refuse { error: INVALID_STATE, .. }), "{refused:?}");
-        assert_eq!(session, Session::default());
+        let mut session = ChildSession::default();
+        assert!(matches!(session.on_message(status(Some("processRecords"))), SessionStep::Unexpected(_)));
+        let refused = session.on_message(checkpoint(None, None));
+        assert!(matches!(refused, SessionStep::Refuse { error: INVALID_STATE, .. }), "{refused:?}");
+        assert_eq!(session, ChildSession::default());
     }
 
     #[test]
     fn after_the_loss_of_the_lease_no_checkpoint_is_written() {
-        let mut session = Session::default();
-        session.ask(&Request::process_records(&[], None));
+        let mut session = ChildSession::default();
+        session.begin(&ToChild::process_records(&[], None));
         session.forbid_checkpoints();
-        let step = session.hear(checkpoint(None, None));
-        assert!(matches!(step, Step::Refuse { error: SHUTDOWN, .. }), "{step:?}");
-        assert_eq!(session.hear(status(Some("processRecords"))), Step::Done);
-        session.ask(&Request::initialize("shardId-000000000000", Position::Latest));
+        let step = session.on_message(checkpoint(None, None));
+        assert!(matches!(step, SessionStep::Refuse { error: SHUTDOWN, .. }), "{step:?}");
+        assert_eq!(session.on_message(status(Some("processRecords"))), SessionStep::Done);
+        session.begin(&ToChild::initialize("shardId-000000000000", Position::Latest));
         session.forbid_checkpoints();
-        let step = session.hear(checkpoint(None, None));
-        assert!(matches!(step, Step::Refuse { error: INVALID_STATE, .. }), "{step:?}");
+        let step = session.on_message(checkpoint(None, None));
+        assert!(matches!(step, SessionStep::Refuse { error: INVALID_STATE, .. }), "{step:?}");
     }
 
     fn any_message() -> impl Strategy<Value = FromChild> {
@@ -317,13 +317,13 @@ mod tests {
         fn no_talk_of_a_child_makes_done_what_it_did_not_answer(
             said in proptest::collection::vec(any_message(), 0..20),
         ) {
-            let mut session = Session::default();
-            session.ask(&Request::process_records(&[], None));
+            let mut session = ChildSession::default();
+            session.begin(&ToChild::process_records(&[], None));
             for message in said {
                 let names_it = message == status(Some("processRecords"));
-                let open = session.open().is_some();
-                let step = session.hear(message);
-                prop_assert_eq!(step == Step::Done, open && names_it);
+                let open = session.open_action().is_some();
+                let step = session.on_message(message);
+                prop_assert_eq!(step == SessionStep::Done, open && names_it);
             }
         }
     }

@@ -4,9 +4,9 @@ use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 
 /// Every event goes to the log: trouble as a warning, changes of hands as information, the rest
 /// for debugging.
-pub(crate) fn to_log() -> Events {
+pub(crate) fn log_events() -> Events {
     Events::new(|event| match event {
-        Event::Lease(LeaseEvent::KeptOff { wait_ms, leader }) => {
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
             let leader = leader.as_deref().unwrap_or("none");
             tracing::info!(
                 wait_ms,
@@ -15,40 +15,40 @@ pub(crate) fn to_log() -> Events {
             );
         }
         Event::Lease(
-            LeaseEvent::Expelled { .. }
-            | LeaseEvent::StoodDown { .. }
-            | LeaseEvent::LeadsUnread { .. }
-            | LeaseEvent::Lost { .. }
-            | LeaseEvent::ShardLost { .. }
-            | LeaseEvent::Hole { .. }
+            LeaseEvent::Evicted { .. }
+            | LeaseEvent::YieldedToKcl3 { .. }
+            | LeaseEvent::LeadsUnreadStreams { .. }
+            | LeaseEvent::LeaseLost { .. }
+            | LeaseEvent::ShardMissing { .. }
+            | LeaseEvent::HashRangeHole { .. }
             | LeaseEvent::StreamRecreated { .. }
-            | LeaseEvent::StreamGone { .. }
-            | LeaseEvent::StreamBack { .. }
-            | LeaseEvent::StoreTrouble { .. }
-            | LeaseEvent::StreamTrouble { .. }
-            | LeaseEvent::UnreadableRow { .. },
+            | LeaseEvent::StreamDeleted { .. }
+            | LeaseEvent::StreamRestored { .. }
+            | LeaseEvent::StoreCallFailed { .. }
+            | LeaseEvent::StreamCallFailed { .. }
+            | LeaseEvent::RowUnreadable { .. },
         )
         | Event::Shard(
             ShardEvent::FetchFailed { .. }
-            | ShardEvent::Trimmed { .. }
+            | ShardEvent::RetentionGap { .. }
             | ShardEvent::HandlerFailed { .. }
-            | ShardEvent::CallFailed { .. }
+            | ShardEvent::CallbackFailed { .. }
             | ShardEvent::Stuck { .. }
-            | ShardEvent::AggregateDropped { .. }
-            | ShardEvent::AggregateCut { .. }
+            | ShardEvent::AggregateMisrouted { .. }
+            | ShardEvent::AggregateUnreadable { .. }
             | ShardEvent::CheckpointFailed { .. },
         ) => tracing::warn!("{}", line(event)),
         Event::Lease(
             LeaseEvent::Joined { .. }
             | LeaseEvent::Left { .. }
-            | LeaseEvent::Fenced { .. }
-            | LeaseEvent::Taken { .. }
-            | LeaseEvent::Passed { .. }
-            | LeaseEvent::Released { .. }
-            | LeaseEvent::Waiting { .. }
-            | LeaseEvent::Ended { .. }
-            | LeaseEvent::StreamAwaited { .. }
-            | LeaseEvent::Synced { .. },
+            | LeaseEvent::WorkerFenced { .. }
+            | LeaseEvent::LeaseTaken { .. }
+            | LeaseEvent::LeaseHandedOver { .. }
+            | LeaseEvent::LeaseReleased { .. }
+            | LeaseEvent::WaitingForParent { .. }
+            | LeaseEvent::ShardEnded { .. }
+            | LeaseEvent::StreamNotActive { .. }
+            | LeaseEvent::RowsCreated { .. },
         )
         | Event::Shard(ShardEvent::Started { .. } | ShardEvent::Stopped { .. }) => {
             tracing::info!("{}", line(event));
@@ -58,8 +58,8 @@ pub(crate) fn to_log() -> Events {
 }
 
 /// Every event goes to the log, and to `other` too.
-pub(crate) fn to_all(other: Option<Events>) -> Events {
-    let log = to_log();
+pub(crate) fn log_and_forward(other: Option<Events>) -> Events {
+    let log = log_events();
     match other {
         None => log,
         Some(other) => Events::new(move |event| {

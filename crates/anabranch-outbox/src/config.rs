@@ -2,8 +2,8 @@
 
 use crate::database::Database;
 use crate::lead::TAKEOVER_MIN_MS;
-use crate::read::Portion;
-use crate::table::Table;
+use crate::read::ReadLimit;
+use crate::table::OutboxTable;
 use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{ProducerBuilder, Producer};
@@ -14,7 +14,7 @@ const TAKEOVER_MAX_MS: u64 = 3_600_000;
 
 /// What a row becomes in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub enum RowFormat {
     /// A JSON object with the event's id, headers and data: see [`crate::Envelope`].
     #[default]
     Envelope,
@@ -28,15 +28,15 @@ pub struct Relay {
     /// The database.
     pub(crate) database: Database,
     /// The table.
-    pub(crate) table: Table,
+    pub(crate) table: OutboxTable,
     /// The stream, for messages.
     pub(crate) stream: String,
     /// What a row becomes.
-    pub(crate) format: Format,
+    pub(crate) format: RowFormat,
     /// How rows are put.
     pub(crate) producer: ProducerBuilder,
     /// How much one look takes.
-    pub(crate) portion: Portion,
+    pub(crate) portion: ReadLimit,
     /// How many rows may be held at a time.
     pub(crate) max_held: usize,
     /// How often to look without being told.
@@ -65,14 +65,14 @@ pub struct Relay {
 
 impl Relay {
     /// Carries the rows of `table` in `database` into `stream`.
-    pub fn new(database: Database, table: Table, stream: &str) -> Self {
+    pub fn new(database: Database, table: OutboxTable, stream: &str) -> Self {
         Self {
             database,
             table,
             stream: stream.to_owned(),
-            format: Format::default(),
+            format: RowFormat::default(),
             producer: Producer::new(stream).with_buffer_bytes(16 << 20),
-            portion: Portion { rows: 2_000, bytes: 4 << 20 },
+            portion: ReadLimit { rows: 2_000, bytes: 4 << 20 },
             max_held: 20_000,
             poll_ms: 1_000,
             remove_rows: 1_000,
@@ -90,7 +90,7 @@ impl Relay {
 
     /// What a row becomes in the stream. Default: [`Format::Envelope`].
     #[must_use]
-    pub fn with_format(mut self, format: Format) -> Self {
+    pub fn with_format(mut self, format: RowFormat) -> Self {
         self.format = format;
         self
     }
@@ -106,8 +106,8 @@ impl Relay {
     /// How many rows, and bytes of their data and headers, are read at a time. Default 2,000 and
     /// 4 MiB; at least one row.
     #[must_use]
-    pub fn with_portion(mut self, rows: u32, bytes: u32) -> Self {
-        self.portion = Portion { rows: i64::from(rows.max(1)), bytes: i64::from(bytes.max(1)) };
+    pub fn with_read_limit(mut self, rows: u32, bytes: u32) -> Self {
+        self.portion = ReadLimit { rows: i64::from(rows.max(1)), bytes: i64::from(bytes.max(1)) };
         self
     }
 
@@ -130,7 +130,7 @@ impl Relay {
     /// After which silence another relay takes over: the server ends a relay's session then, and the
     /// relay itself stops at four fifths of it. Default 10 s; one second to an hour.
     #[must_use]
-    pub fn with_takeover(mut self, takeover: Duration) -> Self {
+    pub fn with_takeover_timeout(mut self, takeover: Duration) -> Self {
         self.takeover_ms = millis(takeover).clamp(TAKEOVER_MIN_MS, TAKEOVER_MAX_MS);
         self
     }
@@ -138,7 +138,7 @@ impl Relay {
     /// How long the stream may take no row at all before the relay lets go, so that another one may
     /// try. Default 60 s; at least 100 ms.
     #[must_use]
-    pub fn with_stall(mut self, stall: Duration) -> Self {
+    pub fn with_stall_timeout(mut self, stall: Duration) -> Self {
         self.stall_ms = millis(stall).max(100);
         self
     }
@@ -153,14 +153,14 @@ impl Relay {
 
     /// How many keys may be parked before reading stops. Default 10,000; at least one.
     #[must_use]
-    pub fn with_max_parked(mut self, keys: usize) -> Self {
+    pub fn with_max_blocked_keys(mut self, keys: usize) -> Self {
         self.max_parked = keys.max(1);
         self
     }
 
     /// How long a stop waits for rows that are on their way. Default 10 s.
     #[must_use]
-    pub fn with_drain(mut self, drain: Duration) -> Self {
+    pub fn with_grace_period(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
     }

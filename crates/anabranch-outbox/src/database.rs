@@ -1,7 +1,7 @@
 //! The database: where it is, and one connection to it whose every call has an end.
 
 use crate::error::RelayError;
-use crate::lead::Lead;
+use crate::lead::Leadership;
 use anabranch::lease::postgres::session;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _};
@@ -63,7 +63,7 @@ pub struct Database {
 impl Database {
     /// The database at `postgres://user:password@host:port/name`. The variables of `libpq`
     /// (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not say.
-    pub fn at(url: &str) -> Result<Self, RelayError> {
+    pub fn from_url(url: &str) -> Result<Self, RelayError> {
         let shape = "it must read postgres://user:password@host:port/database";
         let bad = |detail: String| RelayError::Url { detail };
         let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
@@ -101,7 +101,7 @@ impl Database {
     }
 
     /// Opens a session.
-    pub(crate) async fn connect(&self) -> Result<Link, RelayError> {
+    pub(crate) async fn connect(&self) -> Result<DatabaseSession, RelayError> {
         let options = self.options.clone().options(SESSION);
         let connected =
             tokio::time::timeout(CONNECT_PATIENCE, PgConnection::connect_with(&options));
@@ -112,27 +112,27 @@ impl Database {
                 let patience = CONNECT_PATIENCE.as_secs();
                 let detail =
                     format!("no answer within {patience} s; check host, port and firewall");
-                return Err(self.said("take a connection", detail));
+                return Err(self.database_error("take a connection", detail));
             }
         };
-        Ok(Link { connection, database: self.clone(), lead: None })
+        Ok(DatabaseSession { connection, database: self.clone(), lead: None })
     }
 
     fn failed(&self, doing: &'static str, error: &sqlx::Error) -> RelayError {
-        let detail = match way_out(error) {
+        let detail = match hint(error) {
             Some(way_out) => format!("{error}; {way_out}"),
             None => error.to_string(),
         };
-        self.said(doing, detail)
+        self.database_error(doing, detail)
     }
 
-    fn said(&self, doing: &'static str, detail: String) -> RelayError {
+    fn database_error(&self, doing: &'static str, detail: String) -> RelayError {
         RelayError::Database { place: self.place.to_string(), doing, detail }
     }
 }
 
 /// What a person can do about an error, where that is known.
-fn way_out(error: &sqlx::Error) -> Option<&'static str> {
+fn hint(error: &sqlx::Error) -> Option<&'static str> {
     if matches!(error, sqlx::Error::Io(_)) {
         return Some("check host and port, and that the server runs");
     }
@@ -170,7 +170,7 @@ fn is_refused(error: &sqlx::Error) -> bool {
 
 /// What came of a statement that changes rows.
 #[derive(Debug)]
-pub(crate) enum Changed {
+pub(crate) enum ChangeResult {
     /// It changed so many.
     Rows(u64),
     /// Somebody else holds one of them, and nothing was changed.
@@ -181,17 +181,17 @@ pub(crate) enum Changed {
 
 /// One session. After an error it is not used again: nobody knows what is still on its way.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct DatabaseSession {
     /// The connection.
     connection: PgConnection,
     /// Where it leads, for messages.
     database: Database,
     /// Whose lead each answer proves, if it is the session of a relay.
-    lead: Option<Lead>,
+    lead: Option<Leadership>,
 }
 
 /// A statement and what it is given.
-pub(crate) struct Ask<'a> {
+pub(crate) struct Statement<'a> {
     /// The statement.
     pub(crate) sql: &'a str,
     /// Its arguments.
@@ -200,39 +200,39 @@ pub(crate) struct Ask<'a> {
     pub(crate) doing: &'static str,
 }
 
-impl Link {
+impl DatabaseSession {
     /// From now on each answer proves this lead.
-    pub(crate) fn prove(&mut self, lead: Lead) {
+    pub(crate) fn set_leadership(&mut self, lead: Leadership) {
         self.lead = Some(lead);
     }
 
     /// Waits for an answer, and notes when it was asked for.
     async fn answer<T>(
-        lead: Option<&Lead>,
+        lead: Option<&Leadership>,
         answer: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Option<Result<T, sqlx::Error>> {
-        let asked_ms = lead.map(Lead::now_ms);
+        let asked_ms = lead.map(Leadership::now_ms);
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?;
         // That a row is locked is an answer too. Other errors may be the server's last word.
         if answer.as_ref().map_or_else(is_locked, |_| true) {
-            lead.zip(asked_ms).into_iter().for_each(|(lead, asked_ms)| lead.prove(asked_ms));
+            lead.zip(asked_ms).into_iter().for_each(|(lead, asked_ms)| lead.note_answer(asked_ms));
         }
         Some(answer)
     }
 
     /// When it has to be asked something, so that the server does not take it for dead.
-    pub(crate) fn beat_at_ms(&self) -> u64 {
-        self.lead.as_ref().map_or(u64::MAX, Lead::beat_at_ms)
+    pub(crate) fn ping_at_ms(&self) -> u64 {
+        self.lead.as_ref().map_or(u64::MAX, Leadership::ping_at_ms)
     }
 
     /// Asks something, so that the server does not take it for dead.
-    pub(crate) async fn beat(&mut self) -> Result<(), RelayError> {
-        let ask = Ask { sql: "SELECT 1", arguments: arguments![], doing: "answer" };
+    pub(crate) async fn ping(&mut self) -> Result<(), RelayError> {
+        let ask = Statement { sql: "SELECT 1", arguments: arguments![], doing: "answer" };
         self.row(ask).await.map(drop)
     }
 
     /// Waits for something that takes its time, and keeps the session alive meanwhile.
-    pub(crate) async fn beside<T>(
+    pub(crate) async fn while_alive<T>(
         &mut self,
         work: impl Future<Output = T>,
     ) -> Result<T, RelayError> {
@@ -242,52 +242,52 @@ impl Link {
             tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                () = lead.rest() => self.beat().await?,
+                () = lead.wait_until_ping() => self.ping().await?,
             }
         }
     }
 
     /// Runs a statement and gives its rows.
-    pub(crate) async fn rows(&mut self, ask: Ask<'_>) -> Result<Vec<PgRow>, RelayError> {
+    pub(crate) async fn rows(&mut self, ask: Statement<'_>) -> Result<Vec<PgRow>, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.fetch_all(&mut self.connection));
         match Self::answer(self.lead.as_ref(), answer).await {
             Some(answer) => answer.map_err(|error| self.database.failed(ask.doing, &error)),
-            None => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+            None => Err(self.database.database_error(ask.doing, "no answer in time".to_owned())),
         }
     }
 
     /// Runs a statement and gives its one row.
-    pub(crate) async fn row(&mut self, ask: Ask<'_>) -> Result<PgRow, RelayError> {
+    pub(crate) async fn row(&mut self, ask: Statement<'_>) -> Result<PgRow, RelayError> {
         let doing = ask.doing;
         let row = self.rows(ask).await?.into_iter().next();
-        row.ok_or_else(|| self.database.said(doing, "there was no row".to_owned()))
+        row.ok_or_else(|| self.database.database_error(doing, "there was no row".to_owned()))
     }
 
     /// Runs a statement and gives how many rows it changed.
-    pub(crate) async fn execute(&mut self, ask: Ask<'_>) -> Result<u64, RelayError> {
+    pub(crate) async fn execute(&mut self, ask: Statement<'_>) -> Result<u64, RelayError> {
         let doing = ask.doing;
         match self.change(ask).await? {
-            Changed::Rows(count) => Ok(count),
-            Changed::Locked => {
-                Err(self.database.said(doing, "somebody else holds the row".to_owned()))
+            ChangeResult::Rows(count) => Ok(count),
+            ChangeResult::Locked => {
+                Err(self.database.database_error(doing, "somebody else holds the row".to_owned()))
             }
-            Changed::Refused(why) => Err(why),
+            ChangeResult::Refused(why) => Err(why),
         }
     }
 
     /// Runs a statement that may be refused.
-    pub(crate) async fn change(&mut self, ask: Ask<'_>) -> Result<Changed, RelayError> {
+    pub(crate) async fn change(&mut self, ask: Statement<'_>) -> Result<ChangeResult, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.execute(&mut self.connection));
         match Self::answer(self.lead.as_ref(), answer).await {
-            Some(Ok(done)) => Ok(Changed::Rows(done.rows_affected())),
-            Some(Err(error)) if is_locked(&error) => Ok(Changed::Locked),
+            Some(Ok(done)) => Ok(ChangeResult::Rows(done.rows_affected())),
+            Some(Err(error)) if is_locked(&error) => Ok(ChangeResult::Locked),
             Some(Err(error)) => {
                 let why = self.database.failed(ask.doing, &error);
-                if is_refused(&error) { Ok(Changed::Refused(why)) } else { Err(why) }
+                if is_refused(&error) { Ok(ChangeResult::Refused(why)) } else { Err(why) }
             }
-            None => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+            None => Err(self.database.database_error(ask.doing, "no answer in time".to_owned())),
         }
     }
 
@@ -299,7 +299,7 @@ impl Link {
     ) -> Result<(), RelayError> {
         match tokio::time::timeout(PATIENCE, self.long_script(sql, doing)).await {
             Ok(done) => done,
-            Err(_) => Err(self.database.said(doing, "no answer in time".to_owned())),
+            Err(_) => Err(self.database.database_error(doing, "no answer in time".to_owned())),
         }
     }
 
@@ -328,7 +328,7 @@ impl Link {
 
     /// An error of this database that is no error of a statement.
     pub(crate) fn refused(&self, doing: &'static str, detail: String) -> RelayError {
-        self.database.said(doing, detail)
+        self.database.database_error(doing, detail)
     }
 }
 
@@ -344,7 +344,7 @@ mod tests {
             ("postgres://me:hunter2@host:port/db", "port"),
             ("postgres://me:hunter2/x@host/db", "percent-encode"),
         ] {
-            let error = Database::at(url).unwrap_err().to_string();
+            let error = Database::from_url(url).unwrap_err().to_string();
             assert!(error.contains(word), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
         }

@@ -1,6 +1,6 @@
 //! What a row is in the stream: a small JSON object with the event's id beside its data.
 
-use crate::read::{Row, RowName};
+use crate::read::{OutboxRow, RowId};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -48,17 +48,17 @@ impl Envelope {
 
 /// The event's id: the table's own, else one made of row, transaction and time, so that an id that a
 /// restored server hands out again is another event.
-pub(crate) fn event_id(row: &Row) -> String {
+pub(crate) fn event_id(row: &OutboxRow) -> String {
     if let Some(own) = &row.event_id {
         return own.clone();
     }
-    let RowName { id, transaction } = row.name;
+    let RowId { id, transaction } = row.name;
     let (transaction, created) = (transaction.unwrap_or(0), row.created_us.unwrap_or(0));
     format!("{id}-{transaction:x}-{created:x}")
 }
 
 /// The row as it goes into the stream.
-pub(crate) fn write(row: &Row) -> Vec<u8> {
+pub(crate) fn write(row: &OutboxRow) -> Vec<u8> {
     let mut out = Vec::with_capacity(row.data.len() + 96);
     out.extend_from_slice(b"{\"id\":");
     text(&mut out, &event_id(row));
@@ -93,9 +93,9 @@ fn text(out: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
 
-    fn row(data: &[u8], headers: Option<&str>) -> Row {
-        Row {
-            name: RowName { id: 7, transaction: Some(0x1f) },
+    fn row(data: &[u8], headers: Option<&str>) -> OutboxRow {
+        OutboxRow {
+            name: RowId { id: 7, transaction: Some(0x1f) },
             key: "k".to_owned(),
             hash: None,
             data: Bytes::copy_from_slice(data),
@@ -127,7 +127,7 @@ mod tests {
         reused.created_us = Some(256);
         assert_eq!(event_id(&first), event_id(&first.clone()));
         assert_ne!(event_id(&first), event_id(&reused));
-        let own = Row { event_id: Some("mine".to_owned()), ..first };
+        let own = OutboxRow { event_id: Some("mine".to_owned()), ..first };
         assert_eq!(event_id(&own), "mine");
     }
 

@@ -5,14 +5,14 @@ use std::fmt;
 
 /// One thing that is wrong with a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct TableProblem {
     /// What is wrong.
     pub what: String,
     /// The way out: a statement to run, or what to choose.
     pub way_out: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TableProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.way_out)
     }
@@ -47,7 +47,7 @@ pub enum RelayError {
         /// The table.
         table: String,
         /// Everything that is wrong with it.
-        problems: Vec<Problem>,
+        problems: Vec<TableProblem>,
     },
     /// The producer did not start.
     #[error(transparent)]
@@ -88,7 +88,7 @@ pub enum RelayError {
     },
 }
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[TableProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

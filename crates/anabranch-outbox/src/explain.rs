@@ -1,13 +1,13 @@
 //! What one look at the table costs, as the database plans it.
 
-use crate::database::{Ask, Database, Link, arguments};
+use crate::database::{Statement, Database, DatabaseSession, arguments};
 use crate::error::RelayError;
 use crate::lag;
-use crate::read::{Of, key_statement, statement};
+use crate::read::{RowFilter, key_statement, statement};
 use crate::remove;
-use crate::shape::{self, Shape};
+use crate::shape::{self, TableSchema};
 use crate::sweep;
-use crate::table::{Table, literal};
+use crate::table::{OutboxTable, literal};
 use sqlx::Row;
 
 const DOING: &str = "explain a look";
@@ -18,7 +18,7 @@ const DOING: &str = "explain a look";
 /// and nothing is changed.
 pub async fn explain(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     cursor: Option<i64>,
     rows: u32,
 ) -> Result<Vec<String>, RelayError> {
@@ -46,7 +46,7 @@ pub async fn explain(
 }
 
 /// How rows would be removed.
-async fn removal(link: &mut Link, table: &Table, rows: u32) -> Result<Vec<String>, RelayError> {
+async fn removal(link: &mut DatabaseSession, table: &OutboxTable, rows: u32) -> Result<Vec<String>, RelayError> {
     let prepare = format!(
         "{}; SET plan_cache_mode = auto; PREPARE removal(bigint[], text[]) AS {}",
         remove::PLANS,
@@ -59,7 +59,7 @@ async fn removal(link: &mut Link, table: &Table, rows: u32) -> Result<Vec<String
     };
     let (ids, transactions) = (of(&|row| row), of(&|_| 1));
     let sql = format!("EXPLAIN (COSTS OFF) EXECUTE removal('{{{ids}}}', '{{{transactions}}}')");
-    let plan = link.rows(Ask { sql: &sql, arguments: arguments![], doing: DOING }).await?;
+    let plan = link.rows(Statement { sql: &sql, arguments: arguments![], doing: DOING }).await?;
     Ok(plan.iter().map(|line| line.get(0)).collect())
 }
 
@@ -68,12 +68,12 @@ async fn removal(link: &mut Link, table: &Table, rows: u32) -> Result<Vec<String
 /// of the sweep. Nothing is sent and nothing is changed.
 pub async fn explain_key(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     (key, cursor): (&str, i64),
     rows: u32,
 ) -> Result<Vec<String>, RelayError> {
     let (mut link, shape) = open(database, table).await?;
-    let of = if key.is_empty() { Of::NoKey } else { Of::Key };
+    let of = if key.is_empty() { RowFilter::NoKey } else { RowFilter::Key };
     let prepare = format!(
         "SET plan_cache_mode = force_generic_plan; \
          PREPARE passed(bigint, bigint, bigint, bigint, text, text) AS {}; \
@@ -93,21 +93,21 @@ pub async fn explain_key(
     Ok(plan)
 }
 
-async fn open(database: &Database, table: &Table) -> Result<(Link, Shape), RelayError> {
+async fn open(database: &Database, table: &OutboxTable) -> Result<(DatabaseSession, TableSchema), RelayError> {
     let mut link = database.connect().await?;
-    if let Some(shape) = shape::look(&mut link, table).await? {
+    if let Some(shape) = shape::inspect(&mut link, table).await? {
         return Ok((link, shape));
     }
     Err(link.refused(DOING, format!("there is no table {}", table.label())))
 }
 
-async fn horizon(link: &mut Link) -> Result<String, RelayError> {
+async fn horizon(link: &mut DatabaseSession) -> Result<String, RelayError> {
     let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
-    Ok(link.row(Ask { sql, arguments: arguments![], doing: DOING }).await?.get(0))
+    Ok(link.row(Statement { sql, arguments: arguments![], doing: DOING }).await?.get(0))
 }
 
-async fn execute(link: &mut Link, call: &str) -> Result<Vec<String>, RelayError> {
+async fn execute(link: &mut DatabaseSession, call: &str) -> Result<Vec<String>, RelayError> {
     let sql = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE {call}");
-    let plan = link.rows(Ask { sql: &sql, arguments: arguments![], doing: DOING }).await?;
+    let plan = link.rows(Statement { sql: &sql, arguments: arguments![], doing: DOING }).await?;
     Ok(plan.iter().map(|line| line.get(0)).collect())
 }

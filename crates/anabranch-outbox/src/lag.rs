@@ -1,15 +1,15 @@
 //! How far behind the relay is, as metrics and as an event.
 
-use crate::database::{Ask, Link, arguments};
+use crate::database::{Statement, DatabaseSession, arguments};
 use crate::error::RelayError;
 use crate::read::{created, number};
-use crate::shape::Shape;
-use crate::table::{Table, quoted};
+use crate::shape::TableSchema;
+use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
 /// What a glance at the table tells. It costs the same however long the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Glance {
+pub(crate) struct LagProbe {
     /// The horizon now.
     pub(crate) horizon: u64,
     /// The highest id that waits.
@@ -26,7 +26,7 @@ pub(crate) struct Glance {
 
 /// How far behind the relay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Lag {
+pub(crate) struct RelayLag {
     /// Rows that wait, at the most: ids that were rolled back count too.
     pub(crate) rows: u64,
     /// The age of the oldest of them.
@@ -34,7 +34,7 @@ pub(crate) struct Lag {
 }
 
 /// The statement for a glance.
-pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
+pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
     let (sql, pending, id) = (table.sql(), table.pending_and(), quoted(&table.columns.id));
     let transaction = quoted(&table.columns.transaction_id);
     let created = created(table, shape);
@@ -50,10 +50,10 @@ pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
 }
 
 /// Looks at the table.
-pub(crate) async fn glance(link: &mut Link, sql: &str, cursor: i64) -> Result<Glance, RelayError> {
-    let ask = Ask { sql, arguments: arguments![cursor], doing: "look at the outbox" };
+pub(crate) async fn probe_lag(link: &mut DatabaseSession, sql: &str, cursor: i64) -> Result<LagProbe, RelayError> {
+    let ask = Statement { sql, arguments: arguments![cursor], doing: "look at the outbox" };
     let row = link.row(ask).await?;
-    Ok(Glance {
+    Ok(LagProbe {
         horizon: number(&row, 0).unwrap_or(u64::MAX),
         highest: row.get(1),
         lowest_unread: row.get(2),
@@ -63,21 +63,21 @@ pub(crate) async fn glance(link: &mut Link, sql: &str, cursor: i64) -> Result<Gl
     })
 }
 
-impl Glance {
+impl LagProbe {
     /// The first row that was not read, and its transaction.
     pub(crate) fn unread(&self) -> Option<(i64, u64)> {
         self.lowest_unread.map(|row| (row, self.transaction.unwrap_or(0)))
     }
 
     /// How far behind that is, with so many rows held and the oldest of them from then.
-    pub(crate) fn lag(&self, held: usize, held_us: Option<i64>) -> Lag {
+    pub(crate) fn lag(&self, held: usize, held_us: Option<i64>) -> RelayLag {
         let unread = match (self.lowest_unread, self.highest) {
             (Some(low), Some(high)) => high.abs_diff(low).saturating_add(1),
             _ => 0,
         };
         let oldest = self.unread_us.into_iter().chain(held_us).min();
         let age_us = oldest.map_or(0, |oldest| self.now_us.saturating_sub(oldest));
-        Lag {
+        RelayLag {
             rows: unread.saturating_add(held as u64),
             ms: u64::try_from(age_us / 1_000).unwrap_or(0),
         }
@@ -86,7 +86,7 @@ impl Glance {
 
 /// Tells the metrics.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floating-point numbers")]
-pub(crate) fn report(table: &str, stream: &str, lag: Lag, parked: usize) {
+pub(crate) fn report(table: &str, stream: &str, lag: RelayLag, parked: usize) {
     let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
     metrics::gauge!("anabranch_relay_lag_rows", &labels).set(lag.rows as f64);
     metrics::gauge!("anabranch_relay_lag_seconds", &labels).set(lag.ms as f64 / 1_000.0);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn lag_counts_what_is_held_and_what_was_not_read_and_takes_the_oldest_age() {
-        let glance = |lowest_unread, highest, unread_us| Glance {
+        let glance = |lowest_unread, highest, unread_us| LagProbe {
             horizon: 9,
             highest,
             lowest_unread,
@@ -120,7 +120,7 @@ mod tests {
             (glance(Some(5), Some(5), None), 0, None, 1, 0),
             (glance(Some(5), Some(5), Some(11_000_000)), 0, None, 1, 0),
         ] {
-            assert_eq!(glance.lag(held, held_us), Lag { rows, ms }, "{glance:?}");
+            assert_eq!(glance.lag(held, held_us), RelayLag { rows, ms }, "{glance:?}");
         }
     }
 }

@@ -11,7 +11,7 @@
 //!   0                         0.8 takeover              takeover
 //! ```
 
-use crate::database::{Ask, Link, arguments};
+use crate::database::{Statement, DatabaseSession, arguments};
 use crate::error::RelayError;
 use anabranch::clock::Clock;
 use anabranch::stream::api::{
@@ -40,7 +40,7 @@ SELECT set_config('tcp_user_timeout', $1::bigint::text, false),
 
 /// Whether a relay leads. Clones share what is known.
 #[derive(Debug, Clone)]
-pub(crate) struct Lead {
+pub(crate) struct Leadership {
     /// The time, suspend included.
     clock: Clock,
     /// How long the server keeps a silent session.
@@ -49,7 +49,7 @@ pub(crate) struct Lead {
     proved_ms: Arc<AtomicU64>,
 }
 
-impl Lead {
+impl Leadership {
     pub(crate) fn new(clock: Clock, takeover_ms: u64) -> Self {
         Self { clock, takeover_ms, proved_ms: Arc::default() }
     }
@@ -60,7 +60,7 @@ impl Lead {
     }
 
     /// The session answered what was asked at that time.
-    pub(crate) fn prove(&self, asked_ms: u64) {
+    pub(crate) fn note_answer(&self, asked_ms: u64) {
         self.proved_ms.fetch_max(asked_ms, Ordering::Relaxed);
     }
 
@@ -71,39 +71,39 @@ impl Lead {
     }
 
     /// When the session has to be asked something again.
-    pub(crate) fn beat_at_ms(&self) -> u64 {
+    pub(crate) fn ping_at_ms(&self) -> u64 {
         self.proved_ms.load(Ordering::Relaxed).saturating_add(self.takeover_ms / 5)
     }
 
     /// Waits until the session has to be asked something again.
-    pub(crate) async fn rest(&self) {
-        self.clock.sleep_until(self.beat_at_ms()).await;
+    pub(crate) async fn wait_until_ping(&self) {
+        self.clock.sleep_until(self.ping_at_ms()).await;
     }
 
     /// Has the server keep this session for the takeover time once it is silent.
-    pub(crate) async fn bound(&self, link: &mut Link) -> Result<(), RelayError> {
+    pub(crate) async fn bound_session(&self, link: &mut DatabaseSession) -> Result<(), RelayError> {
         let takeover_ms = i64::try_from(self.takeover_ms).unwrap_or(i64::MAX);
         let arguments = arguments![takeover_ms];
-        link.row(Ask { sql: SILENCE, arguments, doing: "bound a session" }).await.map(drop)
+        link.row(Statement { sql: SILENCE, arguments, doing: "bound a session" }).await.map(drop)
     }
 }
 
 /// A stream that takes puts while the relay leads.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate<A> {
+pub(crate) struct LeaderStream<A> {
     /// The stream.
     api: A,
     /// Whether the relay leads.
-    lead: Lead,
+    lead: Leadership,
     /// Why the stream refuses the relay, if it does.
-    refusal: Refusal,
+    refusal: LastRefusal,
 }
 
 /// Why the stream refuses the relay, as the last answer to a put has it. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Refusal(Arc<Mutex<Option<String>>>);
+pub(crate) struct LastRefusal(Arc<Mutex<Option<String>>>);
 
-impl Refusal {
+impl LastRefusal {
     fn note<T>(&self, reply: &Result<T, StreamError>) {
         let why = match reply {
             Ok(_) => None,
@@ -120,19 +120,19 @@ impl Refusal {
     }
 }
 
-impl<A> Gate<A> {
-    pub(crate) fn new(api: A, lead: Lead) -> Self {
-        Self { api, lead, refusal: Refusal::default() }
+impl<A> LeaderStream<A> {
+    pub(crate) fn new(api: A, lead: Leadership) -> Self {
+        Self { api, lead, refusal: LastRefusal::default() }
     }
 
     /// Why the stream refuses the relay, from now on.
-    pub(crate) fn refusal(&self) -> Refusal {
+    pub(crate) fn refusal(&self) -> LastRefusal {
         self.refusal.clone()
     }
 
     /// Refuses a put that could come behind those of another relay. It may be tried again: the
     /// session may have been slow, and not lost.
-    fn pass(&self, operation: &'static str, stream: &StreamName) -> Result<(), StreamError> {
+    fn check_leadership(&self, operation: &'static str, stream: &StreamName) -> Result<(), StreamError> {
         if self.lead.holds() {
             return Ok(());
         }
@@ -147,13 +147,13 @@ impl<A> Gate<A> {
     }
 }
 
-impl<A: StreamApi> StreamApi for Gate<A> {
+impl<A: StreamApi> StreamApi for LeaderStream<A> {
     async fn put_records(
         &self,
         stream: &StreamName,
         entries: &[PutEntry],
     ) -> Result<Vec<PutEntryResult>, StreamError> {
-        self.pass("PutRecords", stream)?;
+        self.check_leadership("PutRecords", stream)?;
         let reply = self.api.put_records(stream, entries).await;
         self.refusal.note(&reply);
         reply
@@ -165,7 +165,7 @@ impl<A: StreamApi> StreamApi for Gate<A> {
         entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
-        self.pass("PutRecord", stream)?;
+        self.check_leadership("PutRecord", stream)?;
         let reply = self.api.put_record(stream, entry, after).await;
         self.refusal.note(&reply);
         reply
@@ -237,18 +237,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lead_lasts_from_the_question_and_not_from_its_answer() {
-        let lead = Lead::new(Clock::of_runtime(), 10_000);
+        let lead = Leadership::new(Clock::of_runtime(), 10_000);
         lead.clock.sleep(50_000).await;
         assert!(!lead.holds(), "nothing was answered yet");
         let asked_ms = lead.now_ms();
         lead.clock.sleep(3_000).await;
-        lead.prove(asked_ms);
+        lead.note_answer(asked_ms);
         for (wait_ms, holds) in [(0, true), (4_999, true), (1, false), (60_000, false)] {
             lead.clock.sleep(wait_ms).await;
             assert_eq!(lead.holds(), holds, "{} ms after the question", lead.now_ms() - asked_ms);
         }
-        lead.prove(lead.now_ms());
-        lead.prove(asked_ms);
+        lead.note_answer(lead.now_ms());
+        lead.note_answer(asked_ms);
         assert!(lead.holds(), "an old answer takes nothing away");
     }
 }

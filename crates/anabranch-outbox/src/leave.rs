@@ -4,7 +4,7 @@
 //! stays is halved, until what can go has gone and the row stands alone. Such rows are set aside
 //! and tried again one by one; the others go on.
 
-use crate::read::RowName;
+use crate::read::RowId;
 use std::collections::VecDeque;
 
 /// So many rows that stay one after another, and none that goes between, mean that nothing goes.
@@ -14,16 +14,16 @@ const SHARE: u64 = 8;
 
 /// Rows that leave in batches.
 #[derive(Debug)]
-struct Pile {
+struct RemovalPile {
     /// The rows, the next one first.
-    rows: VecDeque<RowName>,
+    rows: VecDeque<RowId>,
     /// The most that a batch may have.
     most: usize,
     /// Not before this time is a batch taken.
     at_ms: u64,
 }
 
-impl Pile {
+impl RemovalPile {
     fn new(most: usize) -> Self {
         Self { rows: VecDeque::new(), most, at_ms: 0 }
     }
@@ -32,12 +32,12 @@ impl Pile {
         !self.rows.is_empty() && now_ms >= self.at_ms
     }
 
-    fn batch(&mut self) -> Vec<RowName> {
+    fn batch(&mut self) -> Vec<RowId> {
         let count = self.most.min(self.rows.len());
         self.rows.drain(..count).collect()
     }
 
-    fn put_back(&mut self, rows: Vec<RowName>) {
+    fn put_back(&mut self, rows: Vec<RowId>) {
         self.most = (rows.len() / 2).max(1);
         for row in rows.into_iter().rev() {
             self.rows.push_front(row);
@@ -47,43 +47,43 @@ impl Pile {
 
 /// Where a batch came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum RemovalSource {
     Fresh,
     SetAside,
 }
 
 /// What became of a batch that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
+pub(crate) enum FailedRemoval {
     /// A smaller part of it comes next.
     Halved,
     /// It is this one row, which is tried again later.
-    Alone(RowName),
+    Alone(RowId),
 }
 
 /// The rows that have to leave.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct RemovalScheduler {
     /// Those that were not refused alone.
-    fresh: Pile,
+    fresh: RemovalPile,
     /// Those that were, the one that was tried longest ago first.
-    set_aside: Pile,
+    set_aside: RemovalPile,
     /// The batch that is under way: where it came from, and its size.
-    under_way: Option<(From, usize)>,
+    under_way: Option<(RemovalSource, usize)>,
     /// How many fresh rows stayed alone since a row went.
     strikes: u32,
 }
 
-impl Default for Leaving {
+impl Default for RemovalScheduler {
     fn default() -> Self {
-        let (fresh, set_aside) = (Pile::new(usize::MAX), Pile::new(1));
+        let (fresh, set_aside) = (RemovalPile::new(usize::MAX), RemovalPile::new(1));
         Self { fresh, set_aside, under_way: None, strikes: 0 }
     }
 }
 
-impl Leaving {
+impl RemovalScheduler {
     /// A row is in the stream.
-    pub(crate) fn push(&mut self, row: RowName) {
+    pub(crate) fn push(&mut self, row: RowId) {
         self.fresh.rows.push_back(row);
     }
 
@@ -99,25 +99,25 @@ impl Leaving {
     }
 
     /// The first of these rows that is not under way.
-    pub(crate) fn first(&self) -> Option<RowName> {
+    pub(crate) fn first(&self) -> Option<RowId> {
         self.set_aside.rows.front().or(self.fresh.rows.front()).copied()
     }
 
     /// When there is something to do: with rows that are fresh from `fresh_at_ms` on.
     pub(crate) fn wake_ms(&self, fresh_at_ms: u64) -> u64 {
-        let at = |pile: &Pile| if pile.rows.is_empty() { u64::MAX } else { pile.at_ms };
+        let at = |pile: &RemovalPile| if pile.rows.is_empty() { u64::MAX } else { pile.at_ms };
         at(&self.fresh).max(fresh_at_ms).min(at(&self.set_aside))
     }
 
     /// The next batch, if one is due; `fresh` says whether fresh rows may go.
-    pub(crate) fn next(&mut self, now_ms: u64, fresh: bool) -> Option<Vec<RowName>> {
+    pub(crate) fn next(&mut self, now_ms: u64, fresh: bool) -> Option<Vec<RowId>> {
         if self.under_way.is_some() {
             return None;
         }
         let (from, pile) = if self.set_aside.is_due(now_ms) {
-            (From::SetAside, &mut self.set_aside)
+            (RemovalSource::SetAside, &mut self.set_aside)
         } else if fresh && self.fresh.is_due(now_ms) {
-            (From::Fresh, &mut self.fresh)
+            (RemovalSource::Fresh, &mut self.fresh)
         } else {
             return None;
         };
@@ -127,51 +127,51 @@ impl Leaving {
     }
 
     /// The batch that was under way has gone, so the next one may be larger.
-    pub(crate) fn gone(&mut self) {
+    pub(crate) fn removal_done(&mut self) {
         let Some((from, _)) = self.under_way.take() else { return };
         let pile = self.pile(from);
         pile.most = pile.most.saturating_mul(2);
         self.strikes = 0;
-        if from == From::SetAside {
+        if from == RemovalSource::SetAside {
             // What kept the others may have passed too.
             (self.set_aside.at_ms, self.fresh.at_ms) = (0, 0);
         }
     }
 
     /// The batch that was under way stays. Rows that stay alone are not tried for `pause_ms`.
-    pub(crate) fn stays(&mut self, rows: Vec<RowName>, now_ms: u64, pause_ms: u64) -> Stays {
-        let from = self.under_way.take().map_or(From::Fresh, |(from, _)| from);
+    pub(crate) fn removal_failed(&mut self, rows: Vec<RowId>, now_ms: u64, pause_ms: u64) -> FailedRemoval {
+        let from = self.under_way.take().map_or(RemovalSource::Fresh, |(from, _)| from);
         let &[row] = rows.as_slice() else {
             self.pile(from).put_back(rows);
-            return Stays::Halved;
+            return FailedRemoval::Halved;
         };
         self.pile(from).most = 1;
         self.set_aside.rows.push_back(row);
-        if from == From::Fresh {
+        if from == RemovalSource::Fresh {
             self.strikes += 1;
             if self.strikes >= STRIKES {
                 self.fresh.at_ms = now_ms + pause_ms;
             }
         }
-        if from == From::SetAside || self.set_aside.rows.len() == 1 {
+        if from == RemovalSource::SetAside || self.set_aside.rows.len() == 1 {
             // Each of a few is tried once in a pause; of many, some are.
             let share = (self.set_aside.rows.len() as u64).clamp(1, SHARE);
             self.set_aside.at_ms = now_ms + pause_ms / share;
         }
-        Stays::Alone(row)
+        FailedRemoval::Alone(row)
     }
 
     /// Gives rows that were set aside one more chance together with the others.
-    pub(crate) fn try_all_again(&mut self) {
-        let rows: Vec<RowName> = self.set_aside.rows.drain(..).collect();
+    pub(crate) fn retry_all(&mut self) {
+        let rows: Vec<RowId> = self.set_aside.rows.drain(..).collect();
         self.fresh.rows.extend(rows);
         (self.fresh.at_ms, self.fresh.most, self.strikes) = (0, usize::MAX, 0);
     }
 
-    fn pile(&mut self, from: From) -> &mut Pile {
+    fn pile(&mut self, from: RemovalSource) -> &mut RemovalPile {
         match from {
-            From::Fresh => &mut self.fresh,
-            From::SetAside => &mut self.set_aside,
+            RemovalSource::Fresh => &mut self.fresh,
+            RemovalSource::SetAside => &mut self.set_aside,
         }
     }
 }
@@ -183,13 +183,13 @@ mod tests {
 
     const PAUSE_MS: u64 = 15_000;
 
-    fn row(id: i64) -> RowName {
-        RowName { id, transaction: None }
+    fn row(id: i64) -> RowId {
+        RowId { id, transaction: None }
     }
 
     /// A table that refuses some rows, and what it was asked.
     struct Table {
-        leaving: Leaving,
+        leaving: RemovalScheduler,
         refuses: BTreeSet<i64>,
         removed: BTreeSet<i64>,
         named: Vec<i64>,
@@ -198,7 +198,7 @@ mod tests {
 
     impl Table {
         fn new(rows: i64, refuses: impl IntoIterator<Item = i64>) -> Self {
-            let mut leaving = Leaving::default();
+            let mut leaving = RemovalScheduler::default();
             (1..=rows).for_each(|id| leaving.push(row(id)));
             let (refuses, removed) = (refuses.into_iter().collect(), BTreeSet::new());
             Self { leaving, refuses, removed, named: Vec::new(), statements: 0 }
@@ -210,12 +210,12 @@ mod tests {
                 self.statements += 1;
                 assert!(self.statements < 10_000, "the same rows come again and again");
                 if rows.iter().any(|row| self.refuses.contains(&row.id)) {
-                    if let Stays::Alone(row) = self.leaving.stays(rows, now_ms, PAUSE_MS) {
+                    if let FailedRemoval::Alone(row) = self.leaving.removal_failed(rows, now_ms, PAUSE_MS) {
                         self.named.push(row.id);
                     }
                 } else {
                     self.removed.extend(rows.iter().map(|row| row.id));
-                    self.leaving.gone();
+                    self.leaving.removal_done();
                 }
             }
         }
@@ -293,7 +293,7 @@ mod tests {
         let mut table = Table::new(20, [3, 5]);
         table.run(0);
         table.refuses.remove(&5);
-        table.leaving.try_all_again();
+        table.leaving.retry_all();
         table.run(1);
         assert_eq!((table.leaving.len(), table.leaving.first()), (1, Some(row(3))));
     }

@@ -45,12 +45,12 @@ mod term;
 mod status;
 mod explain;
 
-pub use config::{Format, Relay};
+pub use config::{RowFormat, Relay};
 pub use database::Database;
 pub use envelope::{Envelope, NotAnEnvelope};
-pub use error::{Problem, RelayError};
+pub use error::{TableProblem, RelayError};
 pub use explain::{explain, explain_key};
-pub use migrate::{Init, init};
+pub use migrate::{InitReport, init};
 pub use park::{Retried, Skipped, retry, retry_all, skip};
-pub use status::{Holder, ParkedKey, Status, status};
-pub use table::{AfterSend, Columns, Table};
+pub use status::{BlockingTransaction, BlockedKey, OutboxStatus, status};
+pub use table::{AfterSend, ColumnNames, OutboxTable};

@@ -3,7 +3,7 @@
 //! A notification can be lost with its connection, so each new connection counts as one.
 
 use crate::database::{Database, PATIENCE};
-use crate::table::Table;
+use crate::table::OutboxTable;
 use sqlx::Executor;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ const SILENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tells when rows may have come.
-pub(crate) struct Ear {
+pub(crate) struct RowListener {
     /// Told with each notification; many before the first look count as one.
     heard: Arc<Notify>,
     /// The task that listens. Ends with the ear.
     _task: JoinSet<()>,
 }
 
-impl Ear {
+impl RowListener {
     /// Begins to listen.
-    pub(crate) fn open(database: &Database, table: &Table) -> Self {
+    pub(crate) fn open(database: &Database, table: &OutboxTable) -> Self {
         let heard = Arc::new(Notify::new());
         let mut task = JoinSet::new();
         task.spawn(listen(database.clone(), table.label(), Arc::clone(&heard)));
@@ -36,14 +36,14 @@ impl Ear {
     }
 
     /// Waits for news since the last call.
-    pub(crate) async fn heard(&self) {
+    pub(crate) async fn wait_notified(&self) {
         self.heard.notified().await;
     }
 }
 
 async fn listen(database: Database, payload: String, heard: Arc<Notify>) {
     loop {
-        if let Err(error) = Box::pin(hear(&database, &payload, &heard)).await {
+        if let Err(error) = Box::pin(run_listen(&database, &payload, &heard)).await {
             tracing::debug!(%error, "the connection that listens for rows was lost");
         }
         heard.notify_one();
@@ -52,7 +52,7 @@ async fn listen(database: Database, payload: String, heard: Arc<Notify>) {
 }
 
 /// Listens until the connection is lost.
-async fn hear(database: &Database, payload: &str, heard: &Notify) -> Result<(), sqlx::Error> {
+async fn run_listen(database: &Database, payload: &str, heard: &Notify) -> Result<(), sqlx::Error> {
     // The pool is only how a listener gets its connection.
     let pool = PgPoolOptions::new()
         .max_connections(1)
@@ -63,7 +63,7 @@ async fn hear(database: &Database, payload: &str, heard: &Notify) -> Result<(), 
     let mut listener = PgListener::connect_with(&pool).await?;
     // Ours is the loop that connects again: it has to know, so as to count it as news.
     listener.eager_reconnect(false);
-    in_time(Box::pin(listener.listen(CHANNEL))).await?;
+    with_timeout(Box::pin(listener.listen(CHANNEL))).await?;
     heard.notify_one();
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
@@ -72,13 +72,13 @@ async fn hear(database: &Database, payload: &str, heard: &Notify) -> Result<(), 
             Ok(Ok(None)) => return Ok(()),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                in_time(Box::pin(listener.execute("SELECT 1"))).await?;
+                with_timeout(Box::pin(listener.execute("SELECT 1"))).await?;
             }
         }
     }
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
     tokio::time::timeout(PATIENCE, answer).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))

@@ -17,7 +17,7 @@ const HELD_LOOKS: u32 = 10;
 
 /// When to look.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct PollSchedule {
     /// The pause between two looks that nothing asks for.
     poll_ms: u64,
     /// When to look without being told.
@@ -32,7 +32,7 @@ pub(crate) struct Looks {
     unmoved: u32,
 }
 
-impl Looks {
+impl PollSchedule {
     pub(crate) fn new(poll_ms: u64) -> Self {
         Self { poll_ms, at_ms: 0, looked_ms: 0, expecting: false, held_ms: HELD_MS, unmoved: 0 }
     }
@@ -48,31 +48,31 @@ impl Looks {
     }
 
     /// Somebody said that rows came.
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn note_notification(&mut self) {
         self.expecting = true;
         self.at_ms = self.at_ms.min(self.looked_ms + GATHER_MS);
     }
 
     /// Rows were met that are not settled.
-    pub(crate) fn held_up(&mut self, now_ms: u64) {
+    pub(crate) fn note_held_up(&mut self, now_ms: u64) {
         self.expecting = true;
         self.at_ms = self.at_ms.min(now_ms + HELD_MS);
     }
 
     /// A look begins.
-    pub(crate) fn looked(&mut self, now_ms: u64) {
+    pub(crate) fn note_poll(&mut self, now_ms: u64) {
         self.looked_ms = now_ms;
         self.at_ms = now_ms + self.poll_ms;
     }
 
     /// It found that the horizon has moved.
-    pub(crate) fn moved(&mut self) {
+    pub(crate) fn note_horizon_moved(&mut self) {
         (self.expecting, self.held_ms, self.unmoved) = (false, HELD_MS, 0);
     }
 
     /// It found that the horizon stands, and whether `rows` wait behind it: whoever holds them up may
     /// take longer. Says once that this has lasted for long.
-    pub(crate) fn stands(&mut self, now_ms: u64, rows: bool) -> bool {
+    pub(crate) fn note_horizon_unchanged(&mut self, now_ms: u64, rows: bool) -> bool {
         if !self.expecting && !rows {
             return false;
         }
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
 
     /// The pauses and the words of so many looks that find rows held up.
-    fn held(looks: &mut Looks, count: usize) -> (Vec<u64>, usize) {
+    fn held(looks: &mut PollSchedule, count: usize) -> (Vec<u64>, usize) {
         let mut told = 0;
         let mut pause = || {
             let now_ms = looks.at_ms();
-            looks.looked(now_ms);
-            told += usize::from(looks.stands(now_ms, true));
+            looks.note_poll(now_ms);
+            told += usize::from(looks.note_horizon_unchanged(now_ms, true));
             looks.at_ms() - now_ms
         };
         let pauses = (0..count).map(|_| pause()).collect();
@@ -107,32 +107,32 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_the_poll_while_rows_are_held_up_and_that_is_told_once() {
-        let mut looks = Looks::new(100);
+        let mut looks = PollSchedule::new(100);
         assert_eq!(held(&mut looks, 7), (vec![5, 10, 20, 40, 80, 100, 100], 0));
         assert_eq!(held(&mut looks, 7).1, 0, "that is everyday");
         assert_eq!(held(&mut looks, 20).1, 1);
-        looks.moved();
+        looks.note_horizon_moved();
         assert_eq!(held(&mut looks, 6), (vec![5, 10, 20, 40, 80, 100], 0));
         assert_eq!(held(&mut looks, 20).1, 1, "it is another one");
     }
 
     #[test]
     fn whoever_hears_looks_soon_and_not_for_ever() {
-        let mut looks = Looks::new(100);
-        looks.looked(50);
-        assert_eq!((looks.at_ms(), looks.stands(50, false)), (150, false));
+        let mut looks = PollSchedule::new(100);
+        looks.note_poll(50);
+        assert_eq!((looks.at_ms(), looks.note_horizon_unchanged(50, false)), (150, false));
         assert_eq!(looks.at_ms(), 150, "nothing is expected");
-        looks.heard();
+        looks.note_notification();
         assert_eq!(looks.at_ms(), 50 + GATHER_MS);
-        looks.looked(60);
-        looks.held_up(60);
+        looks.note_poll(60);
+        looks.note_held_up(60);
         assert_eq!(looks.at_ms(), 60 + HELD_MS);
         let mut looked = 0;
         while looks.at_ms() < 1_000 {
             looked += 1;
             let now_ms = looks.at_ms();
-            looks.looked(now_ms);
-            assert!(!looks.stands(now_ms, false));
+            looks.note_poll(now_ms);
+            assert!(!looks.note_horizon_unchanged(now_ms, false));
         }
         assert!(looked < 16, "what was heard and never came is looked for with the poll: {looked}");
     }

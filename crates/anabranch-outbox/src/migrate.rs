@@ -6,19 +6,19 @@
 use crate::database::Database;
 use crate::error::RelayError;
 use crate::listen::CHANNEL;
-use crate::shape::{self, Shape};
-use crate::table::{AfterSend, Table, literal, quoted};
+use crate::shape::{self, TableSchema};
+use crate::table::{AfterSend, OutboxTable, literal, quoted};
 
 /// What `init` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Init {
+pub struct InitReport {
     /// The statements, in order. They run as one transaction.
     pub statements: Vec<String>,
 }
 
-impl Init {
+impl InitReport {
     /// All statements for a database without the table.
-    pub fn fresh(table: &Table) -> Self {
+    pub fn fresh(table: &OutboxTable) -> Self {
         Self { statements: statements(table, None) }
     }
 
@@ -33,12 +33,12 @@ impl Init {
 /// `print_only` what would be done.
 pub async fn init(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     print_only: bool,
-) -> Result<Init, RelayError> {
+) -> Result<InitReport, RelayError> {
     let mut link = database.connect().await?;
-    let found = shape::look(&mut link, table).await?;
-    let plan = Init { statements: statements(table, found.as_ref()) };
+    let found = shape::inspect(&mut link, table).await?;
+    let plan = InitReport { statements: statements(table, found.as_ref()) };
     if print_only {
         link.close().await;
         return Ok(plan);
@@ -48,7 +48,7 @@ pub async fn init(
         let script = format!("SET statement_timeout = 0;\nBEGIN;\n{}COMMIT;\n", plan.script());
         link.long_script(&script, "make the outbox").await?;
     }
-    let problems = match shape::look(&mut link, table).await? {
+    let problems = match shape::inspect(&mut link, table).await? {
         Some(shape) => shape.problems(table),
         None => Vec::new(),
     };
@@ -61,11 +61,11 @@ pub async fn init(
 }
 
 /// What is missing.
-fn statements(table: &Table, found: Option<&Shape>) -> Vec<String> {
+fn statements(table: &OutboxTable, found: Option<&TableSchema>) -> Vec<String> {
     let mut all = Vec::new();
     match found {
         None => all.extend(create(table)),
-        Some(shape) => all.extend(adopt(table, shape)),
+        Some(shape) => all.extend(add_missing_columns(table, shape)),
     }
     let (name, sql) = (&table.name, table.sql());
     let columns = &table.columns;
@@ -98,7 +98,7 @@ fn statements(table: &Table, found: Option<&Shape>) -> Vec<String> {
     all
 }
 
-fn create(table: &Table) -> Vec<String> {
+fn create(table: &OutboxTable) -> Vec<String> {
     let columns = &table.columns;
     let [transaction, id, key, hash, data, headers, created] = [
         &columns.transaction_id,
@@ -137,7 +137,7 @@ fn create(table: &Table) -> Vec<String> {
 /// The column is added with one value for all rows, which is quick however long the table is. Nobody
 /// can have a row under way then, because adding it waits for all who wrote: a row of transaction 0,
 /// which lies below every horizon, is one that was there before.
-fn adopt(table: &Table, shape: &Shape) -> Vec<String> {
+fn add_missing_columns(table: &OutboxTable, shape: &TableSchema) -> Vec<String> {
     let columns = &table.columns;
     let sql = table.sql();
     let mut all = Vec::new();
@@ -159,7 +159,7 @@ fn adopt(table: &Table, shape: &Shape) -> Vec<String> {
     all
 }
 
-fn parked(table: &Table) -> String {
+fn parked(table: &OutboxTable) -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {} (
   row_id bigint PRIMARY KEY,
@@ -172,7 +172,7 @@ fn parked(table: &Table) -> String {
     )
 }
 
-fn notify(table: &Table) -> [String; 2] {
+fn notify(table: &OutboxTable) -> [String; 2] {
     let (function, trigger) = (table.beside("_notify"), quoted(&format!("{}_notify", table.name)));
     let (channel, payload) = (literal(CHANNEL), literal(&table.label()));
     [

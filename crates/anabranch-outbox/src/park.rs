@@ -4,26 +4,26 @@
 //! own, each line for one row by its id and transaction: a line whose row is gone stops nothing. A key
 //! goes on when its line is gone: the relay then reads what it passed over of that key alone.
 
-use crate::database::{Ask, Database, Link, arguments};
+use crate::database::{Statement, Database, DatabaseSession, arguments};
 use crate::error::RelayError;
 use crate::listen::CHANNEL;
-use crate::read::RowName;
-use crate::table::{AfterSend, Table, quoted};
+use crate::read::RowId;
+use crate::table::{AfterSend, OutboxTable, quoted};
 use sqlx::Row;
 use std::collections::{HashMap, VecDeque};
 
 /// The keys that are parked, and those that go on but are not yet where reading stands.
 #[derive(Debug, Default)]
-pub(crate) struct Parked {
+pub(crate) struct BlockedKeys {
     /// What stops each key.
-    stops: HashMap<String, Stop>,
+    stops: HashMap<String, BlockReason>,
     /// The keys that go on.
-    going: VecDeque<Going>,
+    going: VecDeque<ResumedKey>,
 }
 
 /// What stops a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+enum BlockReason {
     /// The first of its rows that can't be sent.
     At(i64),
     /// It goes on: [`Going`] takes its rows, and the reader none.
@@ -32,7 +32,7 @@ enum Stop {
 
 /// A key that goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Going {
+pub(crate) struct ResumedKey {
     /// The key.
     pub(crate) key: String,
     /// Its rows up to this one were taken.
@@ -43,16 +43,16 @@ pub(crate) struct Going {
     pub(crate) stopped_at: i64,
 }
 
-impl Parked {
+impl BlockedKeys {
     /// What stands in the table.
     pub(crate) fn of(lines: HashMap<String, i64>) -> Self {
-        let stops = lines.into_iter().map(|(key, row)| (key, Stop::At(row))).collect();
+        let stops = lines.into_iter().map(|(key, row)| (key, BlockReason::At(row))).collect();
         Self { stops, going: VecDeque::new() }
     }
 
     /// Whether a row of this key stops it.
     pub(crate) fn is_stopped(&self, key: &str) -> bool {
-        matches!(self.stops.get(key), Some(Stop::At(_)))
+        matches!(self.stops.get(key), Some(BlockReason::At(_)))
     }
 
     /// Whether rows of this key may have been passed over.
@@ -64,8 +64,8 @@ impl Parked {
     pub(crate) fn stops(&self, key: &str, row: i64) -> bool {
         match self.stops.get(key) {
             None => false,
-            Some(Stop::At(first)) => *first <= row,
-            Some(Stop::Going) => true,
+            Some(BlockReason::At(first)) => *first <= row,
+            Some(BlockReason::Going) => true,
         }
     }
 
@@ -82,49 +82,49 @@ impl Parked {
     /// Stops a key at a row. One that was going on goes no further.
     pub(crate) fn stop(&mut self, key: &str, row: i64) {
         self.going.retain(|going| going.key != key);
-        let stop = self.stops.entry(key.to_owned()).or_insert(Stop::At(row));
+        let stop = self.stops.entry(key.to_owned()).or_insert(BlockReason::At(row));
         *stop = match *stop {
-            Stop::At(first) => Stop::At(first.min(row)),
-            Stop::Going => Stop::At(row),
+            BlockReason::At(first) => BlockReason::At(first.min(row)),
+            BlockReason::Going => BlockReason::At(row),
         };
     }
 
     /// The keys that the row which stopped them stops no longer, by what stands in the table now, each
     /// with the next row that does.
-    pub(crate) fn freed(&self, lines: &HashMap<String, i64>) -> Vec<(String, Option<i64>)> {
+    pub(crate) fn newly_freed(&self, lines: &HashMap<String, i64>) -> Vec<(String, Option<i64>)> {
         let next = |key: &str| lines.get(key).copied();
         let freed = self.stops.iter().filter(|(key, stop)| match stop {
-            Stop::At(row) => next(key) != Some(*row),
-            Stop::Going => false,
+            BlockReason::At(row) => next(key) != Some(*row),
+            BlockReason::Going => false,
         });
         freed.map(|(key, _)| (key.clone(), next(key))).collect()
     }
 
     /// Lets a key go on, up to the next row that stops it.
-    pub(crate) fn go(&mut self, key: String, next: Option<i64>) {
-        let Some(Stop::At(stopped_at)) = self.stops.insert(key.clone(), Stop::Going) else {
+    pub(crate) fn resume(&mut self, key: String, next: Option<i64>) {
+        let Some(BlockReason::At(stopped_at)) = self.stops.insert(key.clone(), BlockReason::Going) else {
             return;
         };
-        self.going.push_back(Going { key, after: i64::MIN, next, stopped_at });
+        self.going.push_back(ResumedKey { key, after: i64::MIN, next, stopped_at });
     }
 
     /// The reader passed over a row of this key. If the key goes on, and is behind that row already,
     /// the row came late: it is taken before the rest.
-    pub(crate) fn go_back(&mut self, key: &str, row: i64) {
+    pub(crate) fn rewind(&mut self, key: &str, row: i64) {
         if let Some(going) = self.going.iter_mut().find(|going| going.key == key) {
             going.after = going.after.min(row.saturating_sub(1));
         }
     }
 
     /// The key whose rows are to be taken now.
-    pub(crate) fn first_going(&self) -> Option<Going> {
+    pub(crate) fn first_going(&self) -> Option<ResumedKey> {
         self.going.front().cloned()
     }
 
     /// Rows of a key that goes on were taken; with `done` all that were passed over. The next key
     /// has its turn.
-    pub(crate) fn went(&mut self, going: Going, done: bool) {
-        if self.stops.get(&going.key) != Some(&Stop::Going) {
+    pub(crate) fn advance(&mut self, going: ResumedKey, done: bool) {
+        if self.stops.get(&going.key) != Some(&BlockReason::Going) {
             // One of them stopped it again.
             return;
         }
@@ -132,13 +132,13 @@ impl Parked {
         match (done, going.next) {
             (false, _) => self.going.push_back(going),
             (true, None) => drop(self.stops.remove(&going.key)),
-            (true, Some(row)) => drop(self.stops.insert(going.key, Stop::At(row))),
+            (true, Some(row)) => drop(self.stops.insert(going.key, BlockReason::At(row))),
         }
     }
 }
 
 /// Whether line `p` speaks of row `t`. A line without a transaction is older than that column.
-pub(crate) fn speaks_of(table: &Table) -> String {
+pub(crate) fn matches_row_sql(table: &OutboxTable) -> String {
     let (id, transaction) = (quoted(&table.columns.id), quoted(&table.columns.transaction_id));
     format!(
         "{}t.{id} = p.row_id \
@@ -149,16 +149,16 @@ pub(crate) fn speaks_of(table: &Table) -> String {
 
 /// Reads what is parked: each key with the first row that stops it. Lines go whose rows are gone.
 pub(crate) async fn load(
-    link: &mut Link,
-    table: &Table,
+    link: &mut DatabaseSession,
+    table: &OutboxTable,
 ) -> Result<HashMap<String, i64>, RelayError> {
-    let (parked, sql, speaks_of) = (table.parked_sql(), table.sql(), speaks_of(table));
+    let (parked, sql, speaks_of) = (table.parked_sql(), table.sql(), matches_row_sql(table));
     let sql = format!(
         "WITH gone AS (DELETE FROM {parked} p \
            WHERE NOT EXISTS (SELECT FROM {sql} t WHERE {speaks_of}) RETURNING row_id) \
          SELECT row_id, partition_key FROM {parked} WHERE row_id NOT IN (SELECT row_id FROM gone)"
     );
-    let ask = Ask { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
+    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
     let mut lines = HashMap::new();
     for line in link.rows(ask).await? {
         let row: i64 = line.get(0);
@@ -169,10 +169,10 @@ pub(crate) async fn load(
 }
 
 /// Parks a key at a row that still waits to be sent. A line of another row that had its id makes way.
-pub(crate) async fn park(
-    link: &mut Link,
-    table: &Table,
-    (row, key, reason): (RowName, &str, &str),
+pub(crate) async fn block(
+    link: &mut DatabaseSession,
+    table: &OutboxTable,
+    (row, key, reason): (RowId, &str, &str),
 ) -> Result<(), RelayError> {
     let transaction = quoted(&table.columns.transaction_id);
     let sql = format!(
@@ -190,7 +190,7 @@ pub(crate) async fn park(
     );
     let transaction = row.transaction.map(|number| number.to_string());
     let arguments = arguments![row.id, key, reason, transaction];
-    link.execute(Ask { sql: &sql, arguments, doing: "park a key" }).await.map(drop)
+    link.execute(Statement { sql: &sql, arguments, doing: "park a key" }).await.map(drop)
 }
 
 /// What `skip` did.
@@ -208,10 +208,10 @@ pub struct Skipped {
 /// `None` if no key is parked at this row; nothing was changed then.
 pub async fn skip(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     row: i64,
 ) -> Result<Option<Skipped>, RelayError> {
-    let (sql, speaks_of) = (table.sql(), speaks_of(table));
+    let (sql, speaks_of) = (table.sql(), matches_row_sql(table));
     // Another row may have the id by now: it stays.
     let remove = match table.after {
         AfterSend::Delete => format!("DELETE FROM {sql} t USING freed p WHERE {speaks_of}"),
@@ -229,7 +229,7 @@ pub async fn skip(
     );
     let mut link = database.connect().await?;
     let arguments = arguments![row, CHANNEL, table.label()];
-    let freed = link.rows(Ask { sql: &sql, arguments, doing: "skip a row" }).await?;
+    let freed = link.rows(Statement { sql: &sql, arguments, doing: "skip a row" }).await?;
     link.close().await;
     Ok(freed.first().map(|row| Skipped {
         key: row.get(0),
@@ -248,21 +248,21 @@ pub struct Retried {
 /// Lets a parked key go on with the row that stopped it. `None` if the key is not parked.
 pub async fn retry(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     key: &str,
 ) -> Result<Option<Retried>, RelayError> {
-    free(database, table, Some(key)).await
+    unblock(database, table, Some(key)).await
 }
 
 /// Lets every parked key go on with the row that stopped it. `None` if none is parked.
-pub async fn retry_all(database: &Database, table: &Table) -> Result<Option<Retried>, RelayError> {
-    free(database, table, None).await
+pub async fn retry_all(database: &Database, table: &OutboxTable) -> Result<Option<Retried>, RelayError> {
+    unblock(database, table, None).await
 }
 
 /// Frees one key, or all of them.
-async fn free(
+async fn unblock(
     database: &Database,
-    table: &Table,
+    table: &OutboxTable,
     key: Option<&str>,
 ) -> Result<Option<Retried>, RelayError> {
     let sql = format!(
@@ -273,7 +273,7 @@ async fn free(
     );
     let mut link = database.connect().await?;
     let arguments = arguments![key, CHANNEL, table.label()];
-    let freed = link.rows(Ask { sql: &sql, arguments, doing: "free parked keys" }).await?;
+    let freed = link.rows(Statement { sql: &sql, arguments, doing: "free parked keys" }).await?;
     link.close().await;
     let rows: Vec<i64> = freed.iter().map(|row| row.get(0)).collect();
     Ok((!rows.is_empty()).then_some(Retried { rows }))
@@ -289,41 +289,41 @@ mod tests {
 
     #[test]
     fn a_key_is_stopped_from_its_first_bad_row_on_and_wholly_while_it_goes_on() {
-        let mut parked = Parked::of(lines(&[("a", 5)]));
-        let stops = |parked: &Parked| [4, 5, 6].map(|row| parked.stops("a", row));
+        let mut parked = BlockedKeys::of(lines(&[("a", 5)]));
+        let stops = |parked: &BlockedKeys| [4, 5, 6].map(|row| parked.stops("a", row));
         assert_eq!(stops(&parked), [false, true, true]);
         parked.stop("a", 6);
         assert_eq!(stops(&parked), [false, true, true], "the first one stands");
-        assert_eq!(parked.freed(&lines(&[("a", 5)])), []);
-        assert_eq!(parked.freed(&lines(&[("a", 6)])), [("a".to_owned(), Some(6))]);
-        parked.go("a".to_owned(), Some(6));
+        assert_eq!(parked.newly_freed(&lines(&[("a", 5)])), []);
+        assert_eq!(parked.newly_freed(&lines(&[("a", 6)])), [("a".to_owned(), Some(6))]);
+        parked.resume("a".to_owned(), Some(6));
         assert_eq!((stops(&parked), parked.len()), ([true; 3], 0));
-        assert_eq!(parked.freed(&lines(&[])), [], "it goes on already");
+        assert_eq!(parked.newly_freed(&lines(&[])), [], "it goes on already");
         let going = parked.first_going().unwrap();
-        parked.went(going, true);
+        parked.advance(going, true);
         assert_eq!((stops(&parked), parked.len()), ([false, false, true], 1));
     }
 
     #[test]
     fn a_key_that_is_stopped_while_it_goes_on_stays_stopped() {
-        let mut parked = Parked::of(lines(&[("a", 5), ("b", 7)]));
-        parked.go("a".to_owned(), None);
-        parked.go("b".to_owned(), None);
+        let mut parked = BlockedKeys::of(lines(&[("a", 5), ("b", 7)]));
+        parked.resume("a".to_owned(), None);
+        parked.resume("b".to_owned(), None);
         let going = parked.first_going().unwrap();
         assert_eq!(going.key, "a");
         parked.stop("a", 5);
-        parked.went(going, true);
+        parked.advance(going, true);
         assert!(parked.is_stopped("a"));
         let going = parked.first_going().unwrap();
         assert_eq!((going.key.as_str(), parked.is_stopped("b")), ("b", false));
-        let going = Going { after: 50, ..going };
-        parked.went(going.clone(), false);
+        let going = ResumedKey { after: 50, ..going };
+        parked.advance(going.clone(), false);
         assert!(parked.names("b") && parked.has_going());
-        parked.go_back("b", 60);
+        parked.rewind("b", 60);
         assert_eq!(parked.first_going().unwrap().after, 50);
-        parked.go_back("b", 3);
+        parked.rewind("b", 3);
         assert_eq!(parked.first_going().unwrap().after, 2, "a late row goes first");
-        parked.went(going, true);
+        parked.advance(going, true);
         assert!(!parked.names("b") && !parked.has_going());
     }
 }

@@ -18,10 +18,10 @@
 //! One statement does all of it, in one snapshot. It reads the rows that it takes, and those that
 //! settled since the last look: what waits behind them costs nothing.
 
-use crate::database::{Ask, Link, arguments};
+use crate::database::{Statement, DatabaseSession, arguments};
 use crate::error::RelayError;
-use crate::shape::Shape;
-use crate::table::{Table, quoted};
+use crate::shape::TableSchema;
+use crate::table::{OutboxTable, quoted};
 use anabranch_model::limits::RECORD_MAX_KIB_HIGHEST;
 use bytes::Bytes;
 use sqlx::Row as _;
@@ -38,7 +38,7 @@ pub(crate) const FETCH_MAX_BYTES: i64 = RECORD_MAX_KIB_HIGHEST as i64 * 1024;
 /// Which row: its id, and the transaction that wrote it. An id alone may come again, when a table is
 /// emptied or a server restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RowName {
+pub(crate) struct RowId {
     /// Its id.
     pub(crate) id: i64,
     /// Its transaction. A row that is older than the column has none.
@@ -47,9 +47,9 @@ pub(crate) struct RowName {
 
 /// A row to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct OutboxRow {
     /// Which one.
-    pub(crate) name: RowName,
+    pub(crate) name: RowId,
     /// Its partition key.
     pub(crate) key: String,
     /// Its explicit hash key, as it stands in the table.
@@ -70,18 +70,18 @@ pub(crate) struct Row {
 
 /// What one look brought.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReadRows {
     /// The rows, by id.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<OutboxRow>,
     /// The first row that is not settled, if one holds up the rest.
-    pub(crate) held: Option<RowName>,
+    pub(crate) held: Option<RowId>,
     /// Whether nothing more can be taken before the horizon moves.
     pub(crate) dry: bool,
 }
 
 /// How much one look may bring.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Portion {
+pub(crate) struct ReadLimit {
     /// Rows.
     pub(crate) rows: i64,
     /// Bytes; the row that crosses the bound is still taken.
@@ -90,7 +90,7 @@ pub(crate) struct Portion {
 
 /// Where reading stands. Lives as long as one term of a relay.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct RowReader {
     /// The statement.
     sql: String,
     /// The statement for the rows of one key.
@@ -107,13 +107,13 @@ pub(crate) struct Reader {
     rows: i64,
 }
 
-impl Reader {
-    pub(crate) fn new(table: &Table, shape: &Shape) -> Self {
+impl RowReader {
+    pub(crate) fn new(table: &OutboxTable, shape: &TableSchema) -> Self {
         Self {
             sql: statement(table, shape),
-            key_sql: key_statement(table, shape, Of::Key),
-            keyless_sql: key_statement(table, shape, Of::NoKey),
-            row_sql: key_statement(table, shape, Of::Id),
+            key_sql: key_statement(table, shape, RowFilter::Key),
+            keyless_sql: key_statement(table, shape, RowFilter::NoKey),
+            row_sql: key_statement(table, shape, RowFilter::Id),
             cursor: i64::MIN,
             horizon: NO_HORIZON,
             rows: FIRST_ROWS,
@@ -143,19 +143,19 @@ impl Reader {
     /// Takes the next rows.
     pub(crate) async fn next(
         &mut self,
-        link: &mut Link,
-        portion: Portion,
-    ) -> Result<Found, RelayError> {
+        link: &mut DatabaseSession,
+        portion: ReadLimit,
+    ) -> Result<ReadRows, RelayError> {
         let rows = self.rows.min(portion.rows);
         let arguments = arguments![self.cursor, self.horizon.to_string(), rows, portion.bytes];
-        let answer = link.rows(Ask { sql: &self.sql, arguments, doing: "read rows" }).await?;
-        let mut found = Found { rows: Vec::new(), held: None, dry: true };
+        let answer = link.rows(Statement { sql: &self.sql, arguments, doing: "read rows" }).await?;
+        let mut found = ReadRows { rows: Vec::new(), held: None, dry: true };
         let mut bytes = 0_i64;
         for row in &answer {
             self.horizon = number(row, 0).unwrap_or(NO_HORIZON);
             self.cursor = self.cursor.min(row.get(1));
             let Some(id) = row.get::<Option<i64>, _>(2) else { continue };
-            let name = RowName { id, transaction: number(row, 3) };
+            let name = RowId { id, transaction: number(row, 3) };
             if row.get(4) {
                 let row = read(row, name);
                 bytes += row.data_bytes + row.headers_bytes;
@@ -175,12 +175,12 @@ impl Reader {
 
     /// Takes the next rows of one key among those that were passed over: behind `after`, and not
     /// behind `through`.
-    pub(crate) async fn passed_over(
+    pub(crate) async fn read_passed_over(
         &self,
-        link: &mut Link,
-        portion: Portion,
+        link: &mut DatabaseSession,
+        portion: ReadLimit,
         (key, after, through): (&str, i64, i64),
-    ) -> Result<Found, RelayError> {
+    ) -> Result<ReadRows, RelayError> {
         let through = through.min(self.cursor);
         let (rows, bytes) = (self.rows.min(portion.rows), portion.bytes);
         let arguments = arguments![after, through, rows, bytes, self.horizon(), key];
@@ -189,15 +189,15 @@ impl Reader {
         let bytes: i64 = found.iter().map(|row| row.data_bytes + row.headers_bytes).sum();
         let taken = i64::try_from(found.len()).unwrap_or(i64::MAX);
         let dry = taken < rows && bytes < portion.bytes;
-        Ok(Found { rows: found, held: None, dry })
+        Ok(ReadRows { rows: found, held: None, dry })
     }
 
     /// Takes one row that was passed over, whatever its key is by now.
     pub(crate) async fn passed_row(
         &self,
-        link: &mut Link,
+        link: &mut DatabaseSession,
         row: i64,
-    ) -> Result<Option<Row>, RelayError> {
+    ) -> Result<Option<OutboxRow>, RelayError> {
         let (after, all) = (row.saturating_sub(1), i64::MAX);
         let arguments = arguments![after, self.cursor, 1_i64, all, self.horizon(), row.to_string()];
         Ok(rows_of(link, &self.row_sql, arguments).await?.pop())
@@ -212,17 +212,17 @@ fn next_rows(rows: i64, taken: i64, full: bool) -> i64 {
 }
 
 async fn rows_of(
-    link: &mut Link,
+    link: &mut DatabaseSession,
     sql: &str,
     arguments: PgArguments,
-) -> Result<Vec<Row>, RelayError> {
-    let answer = link.rows(Ask { sql, arguments, doing: "read rows that wait" }).await?;
-    let name = |row: &PgRow| RowName { id: row.get(2), transaction: number(row, 3) };
+) -> Result<Vec<OutboxRow>, RelayError> {
+    let answer = link.rows(Statement { sql, arguments, doing: "read rows that wait" }).await?;
+    let name = |row: &PgRow| RowId { id: row.get(2), transaction: number(row, 3) };
     Ok(answer.iter().map(|row| read(row, name(row))).collect())
 }
 
-fn read(row: &PgRow, name: RowName) -> Row {
-    Row {
+fn read(row: &PgRow, name: RowId) -> OutboxRow {
+    OutboxRow {
         name,
         key: row.get(6),
         hash: row.get(7),
@@ -241,7 +241,7 @@ pub(crate) fn number(row: &PgRow, at: usize) -> Option<u64> {
 }
 
 /// When row `t` was written, in microseconds since 1970; nothing for a time that no clock shows.
-pub(crate) fn created(table: &Table, shape: &Shape) -> String {
+pub(crate) fn created(table: &OutboxTable, shape: &TableSchema) -> String {
     let Some(column) = shape.column(&table.columns.created_at) else {
         return "NULL::bigint".to_owned();
     };
@@ -254,7 +254,7 @@ pub(crate) fn created(table: &Table, shape: &Shape) -> String {
 }
 
 /// The columns of a row, under the names that the statements use.
-fn columns(table: &Table, shape: &Shape) -> String {
+fn columns(table: &OutboxTable, shape: &TableSchema) -> String {
     let columns = &table.columns;
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     let optional = |name: &str, cast: &str, none: &str| {
@@ -289,7 +289,7 @@ fn columns(table: &Table, shape: &Shape) -> String {
 }
 
 /// The statement for one look: cursor, horizon, and how many rows and bytes it may bring.
-pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
+pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
     let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
     let [id, transaction] =
         [&table.columns.id, &table.columns.transaction_id].map(|name| quoted(name));
@@ -330,7 +330,7 @@ FROM (VALUES (1)) one(row) LEFT JOIN (
 }
 
 /// What was read already, of the rows up to the cursor, where `$n` is the reader's horizon.
-pub(crate) fn was_read(table: &Table, horizon: &str) -> String {
+pub(crate) fn was_read(table: &OutboxTable, horizon: &str) -> String {
     let transaction = quoted(&table.columns.transaction_id);
     format!(
         "COALESCE(t.{transaction} < {horizon}::xid8 \
@@ -340,7 +340,7 @@ pub(crate) fn was_read(table: &Table, horizon: &str) -> String {
 
 /// Which rows among those that were passed over.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Of {
+pub(crate) enum RowFilter {
     /// Those of a key.
     Key,
     /// Those without a key.
@@ -352,18 +352,18 @@ pub(crate) enum Of {
 /// The statement for rows that were passed over: from and through which id, how many rows and bytes
 /// it may bring, the reader's horizon, and the key or the id as a text. An index of keys makes it as cheap as
 /// the rows that it brings.
-pub(crate) fn key_statement(table: &Table, shape: &Shape, of: Of) -> String {
+pub(crate) fn key_statement(table: &OutboxTable, shape: &TableSchema, of: RowFilter) -> String {
     let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
     let (id, name) = (quoted(&table.columns.id), quoted(&table.columns.partition_key));
     let these = match of {
-        Of::Key => {
+        RowFilter::Key => {
             let column = shape.column(&table.columns.partition_key);
             // `character` alone would be a single one.
             let kind = column.map(|column| column.kind.as_str()).filter(|it| *it != "character");
             format!("t.{name} = $6::text::{}", kind.unwrap_or("bpchar"))
         }
-        Of::NoKey => format!("COALESCE(t.{name}::text, '') = $6::text"),
-        Of::Id => format!("t.{id} = $6::text::bigint"),
+        RowFilter::NoKey => format!("COALESCE(t.{name}::text, '') = $6::text"),
+        RowFilter::Id => format!("t.{id} = $6::text::bigint"),
     };
     let read = was_read(table, "$5::text");
     format!(

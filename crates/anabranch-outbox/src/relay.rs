@@ -1,15 +1,15 @@
 //! Running a relay: one term after the other, until it is told to stop.
 
 use crate::config::Relay;
-use crate::database::Link;
+use crate::database::DatabaseSession;
 use crate::error::RelayError;
-use crate::lead::{Gate, Lead};
-use crate::listen::Ear;
+use crate::lead::{LeaderStream, Leadership};
+use crate::listen::RowListener;
 use crate::lock;
-use crate::remove::Remover;
+use crate::remove::RowRemover;
 use crate::session;
-use crate::shape::{self, Shape};
-use crate::term::Term;
+use crate::shape::{self, TableSchema};
+use crate::term::LeaderTerm;
 use anabranch::event::RelayEvent;
 use anabranch::producer::{OnFailure, KeyOrder, Producer};
 use anabranch::stream::api::StreamApi;
@@ -35,9 +35,9 @@ impl Relay {
         session::check(&self.database).await?;
         // Looks at both ends, so that a mistake is told at once and not after a takeover.
         self.open().await?.0.close().await;
-        let nobody = Lead::new(self.clock.clone(), self.takeover_ms);
-        drop(self.producer(&Gate::new(api.clone(), nobody)).await?);
-        let ear = Ear::open(&self.database, &self.table);
+        let nobody = Leadership::new(self.clock.clone(), self.takeover_ms);
+        drop(self.producer(&LeaderStream::new(api.clone(), nobody)).await?);
+        let ear = RowListener::open(&self.database, &self.table);
         let mut failures = 0;
         while !stop.is_cancelled() {
             let began_ms = self.clock.now_ms();
@@ -56,7 +56,7 @@ impl Relay {
             self.tell(RelayEvent::Interrupted {
                 table: self.table.label(),
                 error: error.to_string(),
-                pause_ms,
+                retry_in: pause_ms,
             });
             tokio::select! {
                 biased;
@@ -68,14 +68,14 @@ impl Relay {
     }
 
     /// Waits for the lock, then relays until it is told to stop, or something fails.
-    async fn term<A>(&self, api: &A, ear: &Ear, stop: &CancellationToken) -> Result<(), RelayError>
+    async fn term<A>(&self, api: &A, ear: &RowListener, stop: &CancellationToken) -> Result<(), RelayError>
     where
         A: StreamApi + Clone,
     {
         let (mut link, shape) = self.open().await?;
-        let lead = Lead::new(self.clock.clone(), self.takeover_ms);
-        lead.bound(&mut link).await?;
-        link.prove(lead.clone());
+        let lead = Leadership::new(self.clock.clone(), self.takeover_ms);
+        lead.bound_session(&mut link).await?;
+        link.set_leadership(lead.clone());
         let mut told = false;
         while !lock::try_take(&mut link, &self.table).await? {
             if !told {
@@ -91,12 +91,12 @@ impl Relay {
                 () = self.clock.sleep(self.lock_ms()) => {}
             }
         }
-        let gate = Gate::new(api.clone(), lead);
+        let gate = LeaderStream::new(api.clone(), lead);
         let refusal = gate.refusal();
-        let producer = link.beside(self.producer(&gate)).await??;
-        let remover = link.beside(Remover::open(&self.database, &self.table)).await??;
+        let producer = link.while_alive(self.producer(&gate)).await??;
+        let remover = link.while_alive(RowRemover::open(&self.database, &self.table)).await??;
         self.tell(RelayEvent::Leading { table: self.table.label() });
-        Term::new(self, (link, remover), &shape, (producer, refusal)).run(ear, stop).await
+        LeaderTerm::new(self, (link, remover), &shape, (producer, refusal)).run(ear, stop).await
     }
 
     /// How often the lock is tried: often enough that the server does not take the session for dead.
@@ -105,15 +105,15 @@ impl Relay {
     }
 
     /// A session, and the table as it is there.
-    async fn open(&self) -> Result<(Link, Shape), RelayError> {
+    async fn open(&self) -> Result<(DatabaseSession, TableSchema), RelayError> {
         let mut link = self.database.connect().await?;
         let table = self.table.label();
-        let problems = match shape::look(&mut link, &self.table).await? {
+        let problems = match shape::inspect(&mut link, &self.table).await? {
             Some(shape) => match shape.problems(&self.table) {
                 problems if problems.is_empty() => return Ok((link, shape)),
                 problems => problems,
             },
-            None => vec![crate::error::Problem {
+            None => vec![crate::error::TableProblem {
                 what: "there is no such table".to_owned(),
                 way_out: "make it with 'anabranch relay init', or name yours with --table \
                           SCHEMA.NAME"

@@ -3,10 +3,10 @@
 //! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
 //! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
 
-use crate::database::{Ask, Changed, Database, Link, arguments};
+use crate::database::{Statement, ChangeResult, Database, DatabaseSession, arguments};
 use crate::error::RelayError;
-use crate::read::RowName;
-use crate::table::{AfterSend, Table, quoted};
+use crate::read::RowId;
+use crate::table::{AfterSend, OutboxTable, quoted};
 use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::task::{JoinError, JoinSet};
 pub(crate) const PLANS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 /// The statement that deletes or marks rows. A row that is not the one that was read stays.
-pub(crate) fn statement(table: &Table) -> String {
+pub(crate) fn statement(table: &OutboxTable) -> String {
     let (sql, columns) = (table.sql(), &table.columns);
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     let these = format!(
@@ -35,42 +35,42 @@ pub(crate) fn statement(table: &Table) -> String {
 
 /// Removes rows, one batch at a time.
 #[derive(Debug)]
-pub(crate) struct Remover {
+pub(crate) struct RowRemover {
     /// The statement.
     sql: Arc<str>,
     /// Its session, while it rests.
-    link: Option<Link>,
+    link: Option<DatabaseSession>,
     /// The batch that is under way. Ends with the remover.
-    work: JoinSet<Done>,
+    work: JoinSet<FinishedRemoval>,
 }
 
 /// A batch as its task gives it back.
-type Done = (Link, Vec<RowName>, Result<Changed, RelayError>);
+type FinishedRemoval = (DatabaseSession, Vec<RowId>, Result<ChangeResult, RelayError>);
 
 /// What became of a batch.
 #[derive(Debug)]
-pub(crate) enum Removal {
+pub(crate) enum RemovalResult {
     /// They no longer wait.
     Removed {
         /// The batch.
-        rows: Vec<RowName>,
+        rows: Vec<RowId>,
         /// How many of them were there.
         count: u64,
     },
     /// Somebody else holds one of them: all are still there.
-    Locked(Vec<RowName>),
+    Locked(Vec<RowId>),
     /// The database will not remove one of them: all are still there.
     Refused {
         /// The batch.
-        rows: Vec<RowName>,
+        rows: Vec<RowId>,
         /// What it said.
         why: RelayError,
     },
 }
 
-impl Remover {
+impl RowRemover {
     /// Opens its session.
-    pub(crate) async fn open(database: &Database, table: &Table) -> Result<Self, RelayError> {
+    pub(crate) async fn open(database: &Database, table: &OutboxTable) -> Result<Self, RelayError> {
         let mut link = database.connect().await?;
         link.script(PLANS, "prepare to remove rows").await?;
         Ok(Self { sql: statement(table).into(), link: Some(link), work: JoinSet::new() })
@@ -82,7 +82,7 @@ impl Remover {
     }
 
     /// Begins with a batch. Only one may be under way.
-    pub(crate) fn begin(&mut self, rows: Vec<RowName>) {
+    pub(crate) fn begin(&mut self, rows: Vec<RowId>) {
         let mut link = self.link.take().expect("the term begins one batch at a time");
         let sql = Arc::clone(&self.sql);
         self.work.spawn(async move {
@@ -92,35 +92,35 @@ impl Remover {
     }
 
     /// Waits for the batch that is under way.
-    pub(crate) async fn done(&mut self) -> Result<Removal, RelayError> {
+    pub(crate) async fn done(&mut self) -> Result<RemovalResult, RelayError> {
         match self.work.join_next().await {
-            Some(done) => self.rest(done),
+            Some(done) => self.pause_between(done),
             None => pending().await,
         }
     }
 
     /// What became of the batch, if it is done.
-    pub(crate) fn done_now(&mut self) -> Option<Result<Removal, RelayError>> {
+    pub(crate) fn done_now(&mut self) -> Option<Result<RemovalResult, RelayError>> {
         let done = self.work.try_join_next()?;
-        Some(self.rest(done))
+        Some(self.pause_between(done))
     }
 
-    fn rest(&mut self, done: Result<Done, JoinError>) -> Result<Removal, RelayError> {
+    fn pause_between(&mut self, done: Result<FinishedRemoval, JoinError>) -> Result<RemovalResult, RelayError> {
         let (link, rows, removed) = done.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.link = Some(link);
         Ok(match removed {
-            Ok(Changed::Rows(count)) => Removal::Removed { rows, count },
-            Ok(Changed::Locked) => Removal::Locked(rows),
-            Ok(Changed::Refused(why)) => Removal::Refused { rows, why },
+            Ok(ChangeResult::Rows(count)) => RemovalResult::Removed { rows, count },
+            Ok(ChangeResult::Locked) => RemovalResult::Locked(rows),
+            Ok(ChangeResult::Refused(why)) => RemovalResult::Refused { rows, why },
             Err(error) => return Err(error),
         })
     }
 }
 
-async fn remove(link: &mut Link, sql: &str, rows: &[RowName]) -> Result<Changed, RelayError> {
+async fn remove(link: &mut DatabaseSession, sql: &str, rows: &[RowId]) -> Result<ChangeResult, RelayError> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let transactions: Vec<Option<String>> =
         rows.iter().map(|row| row.transaction.map(|number| number.to_string())).collect();
     let arguments = arguments![ids, transactions];
-    link.change(Ask { sql, arguments, doing: "remove rows" }).await
+    link.change(Statement { sql, arguments, doing: "remove rows" }).await
 }

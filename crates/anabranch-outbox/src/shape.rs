@@ -1,8 +1,8 @@
 //! The table as the database has it, and what of it stands in a relay's way.
 
-use crate::database::{Ask, Link, arguments};
-use crate::error::{Problem, RelayError};
-use crate::table::{AfterSend, Table, quoted};
+use crate::database::{Statement, DatabaseSession, arguments};
+use crate::error::{TableProblem, RelayError};
+use crate::table::{AfterSend, OutboxTable, quoted};
 use sqlx::Row;
 
 /// The oldest server: the first with 64-bit transaction ids for everybody.
@@ -11,13 +11,13 @@ const SERVER_MIN: i32 = 130_000;
 /// The table as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact of the catalog")]
-pub(crate) struct Shape {
+pub(crate) struct TableSchema {
     /// The columns.
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<TableColumn>,
     /// The sequence that `id` comes from.
-    pub(crate) sequence: Option<Sequence>,
+    pub(crate) sequence: Option<IdSequence>,
     /// The indexes.
-    pub(crate) indexes: Vec<Index>,
+    pub(crate) indexes: Vec<TableIndex>,
     /// Whether it is an ordinary table that outlives a crash.
     pub(crate) durable: bool,
     /// Whether row-level security hides rows from this role.
@@ -38,7 +38,7 @@ pub(crate) struct Shape {
 
 /// One column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Column {
+pub(crate) struct TableColumn {
     /// Its name.
     pub(crate) name: String,
     /// Its type, as SQL writes it.
@@ -49,7 +49,7 @@ pub(crate) struct Column {
 
 /// Where ids come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sequence {
+pub(crate) struct IdSequence {
     /// Its name in SQL.
     pub(crate) name: String,
     /// How many numbers a session takes at a time.
@@ -62,7 +62,7 @@ pub(crate) struct Sequence {
 
 /// One index that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Index {
+pub(crate) struct TableIndex {
     /// Its first column.
     pub(crate) first: String,
     /// Whether it holds every row once.
@@ -112,7 +112,7 @@ SELECT has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'INSERT'),
   has_table_privilege($1, 'UPDATE'), has_table_privilege($1, 'DELETE')";
 
 /// Looks at the table. `None` if there is none.
-pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>, RelayError> {
+pub(crate) async fn inspect(link: &mut DatabaseSession, table: &OutboxTable) -> Result<Option<TableSchema>, RelayError> {
     let doing = "describe the outbox";
     let remove = match table.after {
         AfterSend::Delete => "DELETE",
@@ -120,10 +120,10 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
     };
     let trigger = format!("{}_notify", table.name);
     let rest = arguments![table.sql(), trigger, table.parked_sql(), remove];
-    let Some(row) = link.rows(Ask { sql: REST, arguments: rest, doing }).await?.pop() else {
+    let Some(row) = link.rows(Statement { sql: REST, arguments: rest, doing }).await?.pop() else {
         return Ok(None);
     };
-    let mut shape = Shape {
+    let mut shape = TableSchema {
         durable: row.get(0),
         rows_hidden: row.get(1),
         notifies: row.get(2),
@@ -131,7 +131,7 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
         server: row.get(4),
         standby: row.get(5),
         parked_by_transaction: row.get(8),
-        ..Shape::default()
+        ..TableSchema::default()
     };
     let mut right = |has: bool, right: &str, on: String| {
         if !has {
@@ -141,24 +141,24 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
     right(row.get(6), "SELECT", table.sql());
     right(row.get(7), remove, table.sql());
     if shape.parked {
-        let ask = Ask { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
+        let ask = Statement { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
         let row = link.row(ask).await?;
         for (at, name) in ["SELECT", "INSERT", "UPDATE", "DELETE"].into_iter().enumerate() {
             right(row.get(at), name, table.parked_sql());
         }
     }
-    let ask = Ask { sql: COLUMNS, arguments: arguments![table.sql()], doing };
+    let ask = Statement { sql: COLUMNS, arguments: arguments![table.sql()], doing };
     shape.columns = link.rows(ask).await?.iter().map(column).collect();
     let arguments = arguments![table.sql(), &table.columns.id];
-    let ask = Ask { sql: SEQUENCE, arguments, doing };
-    shape.sequence = link.rows(ask).await?.pop().map(|row| Sequence {
+    let ask = Statement { sql: SEQUENCE, arguments, doing };
+    shape.sequence = link.rows(ask).await?.pop().map(|row| IdSequence {
         name: row.get(0),
         cache: row.get(1),
         increment: row.get(2),
         cycles: row.get(3),
     });
-    let ask = Ask { sql: INDEXES, arguments: arguments![table.sql()], doing };
-    let index = |row: &sqlx::postgres::PgRow| Index {
+    let ask = Statement { sql: INDEXES, arguments: arguments![table.sql()], doing };
+    let index = |row: &sqlx::postgres::PgRow| TableIndex {
         first: row.get(0),
         unique: row.get(1),
         only: row.get(2),
@@ -167,18 +167,18 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
     Ok(Some(shape))
 }
 
-fn column(row: &sqlx::postgres::PgRow) -> Column {
-    Column { name: row.get(0), kind: row.get(1), default: row.get(2) }
+fn column(row: &sqlx::postgres::PgRow) -> TableColumn {
+    TableColumn { name: row.get(0), kind: row.get(1), default: row.get(2) }
 }
 
-impl Shape {
+impl TableSchema {
     /// The column of this name.
-    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+    pub(crate) fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
     /// Whether an index begins with this column, and holds every row that waits to be sent.
-    pub(crate) fn has_index(&self, table: &Table, first: &str) -> bool {
+    pub(crate) fn has_index(&self, table: &OutboxTable, first: &str) -> bool {
         self.indexes.iter().any(|index| {
             let all = index.only.is_none();
             // In a table that keeps its rows an index of all of them grows for ever.
@@ -194,9 +194,9 @@ impl Shape {
     }
 
     /// What stands in a relay's way, with the way out of each.
-    pub(crate) fn problems(&self, table: &Table) -> Vec<Problem> {
+    pub(crate) fn problems(&self, table: &OutboxTable) -> Vec<TableProblem> {
         let mut problems = Vec::new();
-        let mut add = |what: String, way_out: String| problems.push(Problem { what, way_out });
+        let mut add = |what: String, way_out: String| problems.push(TableProblem { what, way_out });
         let columns = &table.columns;
         let init = "run 'anabranch relay init' with the same options, or see it with --print";
         if self.server < SERVER_MIN {
@@ -239,7 +239,7 @@ impl Shape {
                 Some(_) => {}
             }
         }
-        if let Some(Column { name, kind, .. }) = self.column(&columns.created_at)
+        if let Some(TableColumn { name, kind, .. }) = self.column(&columns.created_at)
             && !kind.starts_with("timestamp")
             && kind != "date"
         {
@@ -259,7 +259,7 @@ impl Shape {
                 add(format!("no index begins with {name}"), init.to_owned());
             }
         }
-        let unique = |index: &Index| index.unique && index.only.is_none();
+        let unique = |index: &TableIndex| index.unique && index.only.is_none();
         if !self.indexes.iter().any(|index| index.first == columns.id && unique(index)) {
             let way_out = format!("ALTER TABLE {} ADD UNIQUE ({})", table.sql(), columns.id);
             add(format!("column {} is not unique", columns.id), way_out);
@@ -277,7 +277,7 @@ impl Shape {
     }
 
     /// Rows are sent by id, so ids have to be handed out one by one, in the order of writing.
-    fn sequence_problems(&self, table: &Table, add: &mut impl FnMut(String, String)) {
+    fn sequence_problems(&self, table: &OutboxTable, add: &mut impl FnMut(String, String)) {
         let id = &table.columns.id;
         match &self.sequence {
             None => add(
@@ -288,19 +288,19 @@ impl Shape {
                     quoted(id)
                 ),
             ),
-            Some(Sequence { name, cache, .. }) if *cache != 1 => add(
+            Some(IdSequence { name, cache, .. }) if *cache != 1 => add(
                 format!(
                     "sequence {name} hands out {cache} numbers at a time, so a later row can have a \
                      lower {id}"
                 ),
                 format!("ALTER SEQUENCE {name} CACHE 1, and let sessions that are open end"),
             ),
-            Some(Sequence { name, increment, .. }) if *increment < 1 => add(
+            Some(IdSequence { name, increment, .. }) if *increment < 1 => add(
                 format!("sequence {name} counts down"),
                 format!("ALTER SEQUENCE {name} INCREMENT 1"),
             ),
             // Libraries step by 50, say, and number 50 rows by themselves.
-            Some(Sequence { name, increment, .. }) if *increment > 1 => add(
+            Some(IdSequence { name, increment, .. }) if *increment > 1 => add(
                 format!(
                     "sequence {name} steps by {increment}: a writer that fills the gaps by itself \
                      gives a later row a lower {id}"
@@ -310,7 +310,7 @@ impl Shape {
                      (Hibernate: allocationSize = 1)"
                 ),
             ),
-            Some(Sequence { name, cycles: true, .. }) => add(
+            Some(IdSequence { name, cycles: true, .. }) => add(
                 format!("sequence {name} begins again at its end"),
                 format!("ALTER SEQUENCE {name} NO CYCLE"),
             ),

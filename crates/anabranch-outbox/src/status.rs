@@ -1,16 +1,16 @@
 //! `relay status`: what waits, who relays, what is parked, and which transactions hold rows up.
 
-use crate::database::{Ask, Database, Link, arguments};
-use crate::error::{Problem, RelayError};
+use crate::database::{Statement, Database, DatabaseSession, arguments};
+use crate::error::{TableProblem, RelayError};
 use crate::lock;
 use crate::park;
 use crate::shape;
-use crate::table::{Table, quoted};
+use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
 /// How an outbox stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Status {
+pub struct OutboxStatus {
     /// Rows that wait.
     pub waiting_rows: u64,
     /// Those of them that wait for older transactions to end.
@@ -20,16 +20,16 @@ pub struct Status {
     /// The server process of the relay at work, if one is.
     pub relay: Option<i32>,
     /// The parked keys, by row.
-    pub parked: Vec<ParkedKey>,
+    pub parked: Vec<BlockedKey>,
     /// The transactions that hold rows up, oldest first, where rows are held up.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<BlockingTransaction>,
     /// What stands in a relay's way.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TableProblem>,
 }
 
 /// A key that waits for a person.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ParkedKey {
+pub struct BlockedKey {
     /// The row that can't be sent.
     pub row: i64,
     /// The key.
@@ -44,7 +44,7 @@ pub struct ParkedKey {
 
 /// A transaction that is still running.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Holder {
+pub struct BlockingTransaction {
     /// Its server process; a prepared transaction has none.
     pub pid: Option<i32>,
     /// Its id.
@@ -73,9 +73,9 @@ SELECT pid, id::text, seconds::float8, who FROM (
 ) old ORDER BY id LIMIT 20";
 
 /// Looks at an outbox.
-pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayError> {
+pub async fn status(database: &Database, table: &OutboxTable) -> Result<OutboxStatus, RelayError> {
     let mut link = database.connect().await?;
-    let Some(shape) = shape::look(&mut link, table).await? else {
+    let Some(shape) = shape::inspect(&mut link, table).await? else {
         let detail =
             format!("there is no table {}: make it with 'anabranch relay init'", table.label());
         return Err(link.refused("describe the outbox", detail));
@@ -100,11 +100,11 @@ pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayE
          FROM {} t, pg_current_snapshot() s WHERE {pending}",
         table.sql()
     );
-    let ask = Ask { sql: &sql, arguments: arguments![], doing: "count rows" };
+    let ask = Statement { sql: &sql, arguments: arguments![], doing: "count rows" };
     let row = link.row(ask).await?;
     let held_rows = count(row.get(1));
     let holders = if held_rows > 0 { holders(&mut link).await? } else { Vec::new() };
-    let status = Status {
+    let status = OutboxStatus {
         waiting_rows: count(row.get(0)),
         held_rows,
         oldest_seconds: row.get(2),
@@ -117,7 +117,7 @@ pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayE
     Ok(status)
 }
 
-async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayError> {
+async fn parked(link: &mut DatabaseSession, table: &OutboxTable) -> Result<Vec<BlockedKey>, RelayError> {
     // Keys have no index, so the table is read once for all of them.
     let sql = format!(
         "WITH shown AS MATERIALIZED (SELECT p.* FROM {} p \
@@ -131,13 +131,13 @@ async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayE
          FROM shown p LEFT JOIN waiting w ON w.key = p.partition_key ORDER BY p.row_id",
         table.parked_sql(),
         table.sql(),
-        park::speaks_of(table),
+        park::matches_row_sql(table),
         quoted(&table.columns.partition_key),
         table.sql(),
         table.pending_and()
     );
-    let ask = Ask { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
-    let key = |row: &sqlx::postgres::PgRow| ParkedKey {
+    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
+    let key = |row: &sqlx::postgres::PgRow| BlockedKey {
         row: row.get(0),
         key: row.get(1),
         reason: row.get(2),
@@ -147,9 +147,9 @@ async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayE
     Ok(link.rows(ask).await?.iter().map(key).collect())
 }
 
-async fn holders(link: &mut Link) -> Result<Vec<Holder>, RelayError> {
-    let ask = Ask { sql: HOLDERS, arguments: arguments![], doing: "read who writes" };
-    let holder = |row: &sqlx::postgres::PgRow| Holder {
+async fn holders(link: &mut DatabaseSession) -> Result<Vec<BlockingTransaction>, RelayError> {
+    let ask = Statement { sql: HOLDERS, arguments: arguments![], doing: "read who writes" };
+    let holder = |row: &sqlx::postgres::PgRow| BlockingTransaction {
         pid: row.get(0),
         transaction: crate::read::number(row, 1).unwrap_or(0),
         seconds: row.get(2),

@@ -3,10 +3,10 @@
 //! Nobody's insert leaves such a row: a late one has a transaction that the next look asks for. But a
 //! restore under a running relay does, because it brings rows with the transactions that they had.
 
-use crate::database::{Ask, Link, arguments};
+use crate::database::{Statement, DatabaseSession, arguments};
 use crate::error::RelayError;
-use crate::read::{Reader, RowName, number, was_read};
-use crate::table::{Table, quoted};
+use crate::read::{RowReader, RowId, number, was_read};
+use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
 /// How many rows one step compares. A step is taken with each report, so a long table costs no more
@@ -25,7 +25,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn new(table: &Table) -> Self {
+    pub(crate) fn new(table: &OutboxTable) -> Self {
         Self { sql: statement(table), after: i64::MIN, at_ms: 0 }
     }
 
@@ -33,17 +33,17 @@ impl Sweep {
     /// not. Begins again `pause_ms` after it has seen all.
     pub(crate) async fn step(
         &mut self,
-        (link, reader): (&mut Link, &Reader),
+        (link, reader): (&mut DatabaseSession, &RowReader),
         (now_ms, pause_ms): (u64, u64),
-        is_known: impl Fn(RowName, &str) -> bool,
+        is_known: impl Fn(RowId, &str) -> bool,
     ) -> Result<Option<i64>, RelayError> {
         if now_ms < self.at_ms {
             return Ok(None);
         }
         let arguments = arguments![self.after, reader.cursor(), reader.horizon(), STEP_ROWS];
-        let rows = link.rows(Ask { sql: &self.sql, arguments, doing: "sweep the outbox" }).await?;
+        let rows = link.rows(Statement { sql: &self.sql, arguments, doing: "sweep the outbox" }).await?;
         let unknown = rows.iter().find_map(|row| {
-            let name = RowName { id: row.get(0), transaction: number(row, 1) };
+            let name = RowId { id: row.get(0), transaction: number(row, 1) };
             (!is_known(name, row.get(2))).then_some(name.id)
         });
         let is_full = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= STEP_ROWS;
@@ -57,7 +57,7 @@ impl Sweep {
 }
 
 /// The statement for one step: behind which id, up to the cursor, the reader's horizon, how many.
-pub(crate) fn statement(table: &Table) -> String {
+pub(crate) fn statement(table: &OutboxTable) -> String {
     let columns = &table.columns;
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     format!(

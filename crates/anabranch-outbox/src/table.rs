@@ -17,7 +17,7 @@ pub enum AfterSend {
 
 /// What the columns are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns {
+pub struct ColumnNames {
     /// A number that grows: the order in which rows are sent. Default `id`.
     pub id: String,
     /// The partition key. Default `partition_key`.
@@ -40,7 +40,7 @@ pub struct Columns {
     pub sent_at: String,
 }
 
-impl Default for Columns {
+impl Default for ColumnNames {
     fn default() -> Self {
         Self {
             id: "id".to_owned(),
@@ -56,7 +56,7 @@ impl Default for Columns {
     }
 }
 
-impl Columns {
+impl ColumnNames {
     /// Reads `id=event_no,data=payload`: ours on the left, the table's on the right.
     pub fn parse(text: &str) -> Result<Self, RelayError> {
         let mut columns = Self::default();
@@ -94,20 +94,20 @@ impl Columns {
 
 /// The outbox table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct OutboxTable {
     /// The schema.
     pub(crate) schema: String,
     /// The name.
     pub(crate) name: String,
     /// What its columns are called.
-    pub(crate) columns: Columns,
+    pub(crate) columns: ColumnNames,
     /// What becomes of a row once it is in the stream.
     pub(crate) after: AfterSend,
     /// Whether `init` lets writers tell of their rows.
     pub(crate) notify: bool,
 }
 
-impl Table {
+impl OutboxTable {
     /// The table `NAME`, of the schema `public`, or `SCHEMA.NAME`.
     pub fn named(name: &str) -> Result<Self, RelayError> {
         let (schema, name) = name.split_once('.').unwrap_or(("public", name));
@@ -124,7 +124,7 @@ impl Table {
         Ok(Self {
             schema: schema.to_owned(),
             name: name.to_owned(),
-            columns: Columns::default(),
+            columns: ColumnNames::default(),
             after: AfterSend::default(),
             notify: true,
         })
@@ -132,7 +132,7 @@ impl Table {
 
     /// What its columns are called. Default: as `init` makes them.
     #[must_use]
-    pub fn with_columns(mut self, columns: Columns) -> Self {
+    pub fn with_columns(mut self, columns: ColumnNames) -> Self {
         self.columns = columns;
         self
     }
@@ -202,21 +202,21 @@ mod tests {
             ("billing.outbox", "\"billing\".\"outbox\""),
             ("a.o\"x; DROP", "\"a\".\"o\"\"x; DROP\""),
         ] {
-            assert_eq!(Table::named(name).unwrap().sql(), sql);
+            assert_eq!(OutboxTable::named(name).unwrap().sql(), sql);
         }
         for name in ["", ".x", "x.", "a.b.c", &"x".repeat(46)] {
-            let error = Table::named(name).unwrap_err().to_string();
+            let error = OutboxTable::named(name).unwrap_err().to_string();
             assert!(error.contains("SCHEMA.NAME"), "{name}: {error}");
         }
     }
 
     #[test]
     fn columns_are_mapped_by_name_and_mistakes_are_named() {
-        let columns = Columns::parse("id=event_no, data=payload").unwrap();
+        let columns = ColumnNames::parse("id=event_no, data=payload").unwrap();
         assert_eq!((columns.id.as_str(), columns.data.as_str()), ("event_no", "payload"));
         assert_eq!(columns.partition_key, "partition_key");
         for (text, word) in [("key=k", "partition_key"), ("id", "id=NAME"), ("id=", "id=NAME")] {
-            let error = Columns::parse(text).unwrap_err().to_string();
+            let error = ColumnNames::parse(text).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

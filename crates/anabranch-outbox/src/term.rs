@@ -5,22 +5,22 @@
 
 mod removing;
 
-use crate::config::{Format, Relay};
-use crate::database::Link;
+use crate::config::{RowFormat, Relay};
+use crate::database::DatabaseSession;
 use crate::envelope;
 use crate::error::RelayError;
-use crate::flight::{Flight, Note, Waiting};
+use crate::flight::{InFlightRows, InFlightRow, WaitingRow};
 use crate::lag;
-use crate::lead::Refusal;
-use crate::leave::Leaving;
-use crate::listen::Ear;
-use crate::look::{GATHER_MS, Looks};
-use crate::park::{self, Parked};
-use crate::read::{FETCH_MAX_BYTES, Reader, Row};
-use crate::remove::Remover;
-use crate::shape::Shape;
+use crate::lead::LastRefusal;
+use crate::leave::RemovalScheduler;
+use crate::listen::RowListener;
+use crate::look::{GATHER_MS, PollSchedule};
+use crate::park::{self, BlockedKeys};
+use crate::read::{FETCH_MAX_BYTES, RowReader, OutboxRow};
+use crate::remove::RowRemover;
+use crate::shape::TableSchema;
 use crate::sweep::Sweep;
-use crate::verdict::{Verdict, judge};
+use crate::verdict::{RowVerdict, judge};
 use anabranch::event::RelayEvent;
 use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
 use anabranch_model::hash::HashKey;
@@ -33,7 +33,7 @@ const REPORT_MS: u64 = 1_000;
 
 /// A key that goes on and the others take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum ReadTurn {
     /// The reader's, for all keys.
     Reader,
     /// That of a key that goes on.
@@ -41,27 +41,27 @@ enum Turn {
 }
 
 /// One term of a relay.
-pub(crate) struct Term<'a> {
+pub(crate) struct LeaderTerm<'a> {
     /// What it was told.
     relay: &'a Relay,
     /// The session that holds the lock.
-    link: Link,
+    link: DatabaseSession,
     /// Where reading stands.
-    reader: Reader,
+    reader: RowReader,
     /// Where rows go.
     producer: Producer,
     /// Why the stream refuses the relay, if it does.
-    refusal: Refusal,
+    refusal: LastRefusal,
     /// The rows that it holds.
-    flight: Flight,
+    flight: InFlightRows,
     /// The keys that wait for a person.
-    parked: Parked,
+    parked: BlockedKeys,
     /// What looks for rows behind the cursor.
     sweep: Sweep,
     /// What removes rows.
-    remover: Remover,
+    remover: RowRemover,
     /// The rows that it has to remove.
-    leaving: Leaving,
+    leaving: RemovalScheduler,
     /// The statement for a glance at the table.
     glance: String,
     /// Whether rows may be there.
@@ -69,42 +69,42 @@ pub(crate) struct Term<'a> {
     /// Not before this time is the table read again.
     read_at_ms: u64,
     /// Whose turn it was last.
-    turn: Turn,
+    turn: ReadTurn,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
     /// When to look at the table.
-    looks: Looks,
+    looks: PollSchedule,
     /// When the lag was told last.
     reported_ms: u64,
     /// When the stream took something last, or was given something after a rest.
     moved_ms: u64,
 }
 
-impl<'a> Term<'a> {
+impl<'a> LeaderTerm<'a> {
     pub(crate) fn new(
         relay: &'a Relay,
-        (link, remover): (Link, Remover),
-        shape: &Shape,
-        (producer, refusal): (Producer, Refusal),
+        (link, remover): (DatabaseSession, RowRemover),
+        shape: &TableSchema,
+        (producer, refusal): (Producer, LastRefusal),
     ) -> Self {
         let table = &relay.table;
         Self {
             relay,
             link,
-            reader: Reader::new(table, shape),
+            reader: RowReader::new(table, shape),
             producer,
             refusal,
-            flight: Flight::default(),
-            parked: Parked::default(),
+            flight: InFlightRows::default(),
+            parked: BlockedKeys::default(),
             sweep: Sweep::new(table),
             remover,
-            leaving: Leaving::default(),
+            leaving: RemovalScheduler::default(),
             glance: lag::statement(table, shape),
             hungry: true,
             read_at_ms: 0,
-            turn: Turn::Going,
+            turn: ReadTurn::Going,
             remove_at_ms: 0,
-            looks: Looks::new(relay.poll_ms),
+            looks: PollSchedule::new(relay.poll_ms),
             reported_ms: 0,
             moved_ms: 0,
         }
@@ -113,34 +113,34 @@ impl<'a> Term<'a> {
     /// Relays until it is told to stop, or something fails.
     pub(crate) async fn run(
         mut self,
-        ear: &Ear,
+        ear: &RowListener,
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
-        self.parked = Parked::of(park::load(&mut self.link, &self.relay.table).await?);
+        self.parked = BlockedKeys::of(park::load(&mut self.link, &self.relay.table).await?);
         while !stop.is_cancelled() {
             self.hand_over().await?;
             let now_ms = self.now_ms();
             self.check_stream(now_ms)?;
-            if now_ms >= self.link.beat_at_ms() {
-                self.link.beat().await?;
+            if now_ms >= self.link.ping_at_ms() {
+                self.link.ping().await?;
             }
             if let Some(removal) = self.remover.done_now() {
                 self.removed(removal?);
             }
             self.remove(now_ms);
             if self.looks.is_due(now_ms) {
-                self.look(now_ms).await?;
+                self.poll(now_ms).await?;
             }
             let may_read = self.hungry && self.has_room() && now_ms >= self.read_at_ms;
             let catches_up = self.parked.has_going() && self.has_space();
             let moved = match (may_read, catches_up) {
-                (true, true) if self.turn == Turn::Going => {
-                    self.turn = Turn::Reader;
+                (true, true) if self.turn == ReadTurn::Going => {
+                    self.turn = ReadTurn::Reader;
                     self.read(now_ms).await?;
                     true
                 }
                 (_, true) => {
-                    self.turn = Turn::Going;
+                    self.turn = ReadTurn::Going;
                     self.catch_up().await?;
                     true
                 }
@@ -155,13 +155,13 @@ impl<'a> Term<'a> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                settled = self.flight.settled(), if self.flight.has_sent() => {
-                    self.settle(settled).await?;
+                settled = self.flight.wait_completed(), if self.flight.has_sent() => {
+                    self.process_outcomes(settled).await?;
                 }
                 removal = self.remover.done(), if self.remover.is_busy() => {
                     self.removed(removal?);
                 }
-                () = ear.heard() => self.looks.heard(),
+                () = ear.wait_notified() => self.looks.note_notification(),
                 () = self.relay.clock.sleep_until(wake_ms) => {}
             }
         }
@@ -197,7 +197,7 @@ impl<'a> Term<'a> {
 
     /// When the next thing is due that nobody tells of.
     fn wake_ms(&self, now_ms: u64) -> u64 {
-        let mut wake_ms = self.looks.at_ms().min(self.link.beat_at_ms());
+        let mut wake_ms = self.looks.at_ms().min(self.link.ping_at_ms());
         if self.flight.has_sent() {
             wake_ms = wake_ms.min(self.moved_ms + self.relay.stall_ms);
         }
@@ -221,12 +221,12 @@ impl<'a> Term<'a> {
             self.read_at_ms = now_ms + GATHER_MS;
         }
         if found.held.is_some() {
-            self.looks.held_up(now_ms);
+            self.looks.note_held_up(now_ms);
         }
         let before = self.flight.len();
         for row in &found.rows {
             if self.parked.stops(&row.key, row.name.id) {
-                self.parked.go_back(&row.key, row.name.id);
+                self.parked.rewind(&row.key, row.name.id);
             } else {
                 self.take(row).await?;
             }
@@ -240,7 +240,7 @@ impl<'a> Term<'a> {
         let Some(mut going) = self.parked.first_going() else { return Ok(()) };
         let through = going.next.map_or(i64::MAX, |row| row.saturating_sub(1));
         let rows = (going.key.as_str(), going.after, through);
-        let found = self.reader.passed_over(&mut self.link, self.relay.portion, rows).await?;
+        let found = self.reader.read_passed_over(&mut self.link, self.relay.portion, rows).await?;
         for row in &found.rows {
             self.take(row).await?;
             if self.parked.is_stopped(&going.key) {
@@ -255,73 +255,73 @@ impl<'a> Term<'a> {
                 self.take(&row).await?;
             }
         }
-        self.parked.went(going, found.dry);
+        self.parked.advance(going, found.dry);
         Ok(())
     }
 
     /// Takes one row, unless it is held already.
-    async fn take(&mut self, row: &Row) -> Result<(), RelayError> {
+    async fn take(&mut self, row: &OutboxRow) -> Result<(), RelayError> {
         if !self.flight.hold(row.name) {
             return Ok(());
         }
-        let note = Note::of(row);
+        let note = InFlightRow::of(row);
         match record(row, self.relay.format) {
             Ok(record) => {
-                self.flight.waiting.push_back(Waiting { note, record });
+                self.flight.waiting.push_back(WaitingRow { note, record });
                 Ok(())
             }
-            Err(why) => self.park(note, why).await,
+            Err(why) => self.block_key(note, why).await,
         }
     }
 
     /// Hands rows to the producer, as long as it has room.
     async fn hand_over(&mut self) -> Result<(), RelayError> {
-        while let Some(Waiting { note, record }) = self.flight.waiting.pop_front() {
+        while let Some(WaitingRow { note, record }) = self.flight.waiting.pop_front() {
             match self.producer.try_put_record(record) {
                 Ok(ticket) => self.flight.is_sent(note, ticket),
                 Err(TryPutError::Full(record)) => {
-                    self.flight.waiting.push_front(Waiting { note, record });
+                    self.flight.waiting.push_front(WaitingRow { note, record });
                     break;
                 }
                 Err(TryPutError::Refused(PutError::Closed)) => {
-                    return Err(self.trouble("the producer is closed".to_owned()));
+                    return Err(self.emit_failure("the producer is closed".to_owned()));
                 }
-                Err(TryPutError::Refused(why)) => self.park(note, why.to_string()).await?,
+                Err(TryPutError::Refused(why)) => self.block_key(note, why.to_string()).await?,
             }
         }
         Ok(())
     }
 
     /// Learns what became of rows.
-    async fn settle(&mut self, settled: Vec<(Note, Outcome)>) -> Result<(), RelayError> {
+    async fn process_outcomes(&mut self, settled: Vec<(InFlightRow, Outcome)>) -> Result<(), RelayError> {
         self.moved_ms = self.now_ms();
         for (note, outcome) in settled {
             match judge(&outcome) {
-                Verdict::Sent => {
+                RowVerdict::Sent => {
                     if self.leaving.fresh() == 0 {
                         self.remove_at_ms = self.now_ms() + self.relay.remove_wait_ms;
                     }
                     self.leaving.push(note.name);
                 }
-                Verdict::Park(_) | Verdict::Behind if self.parked.is_stopped(&note.key) => {
+                RowVerdict::Park(_) | RowVerdict::Behind if self.parked.is_stopped(&note.key) => {
                     self.flight.release([note.name]);
                 }
-                Verdict::Park(why) => self.park(note, why).await?,
-                Verdict::Behind => return Err(self.trouble("a key stands stopped".to_owned())),
-                Verdict::Again(why) => return Err(self.trouble(why)),
+                RowVerdict::Park(why) => self.block_key(note, why).await?,
+                RowVerdict::Behind => return Err(self.emit_failure("a key stands stopped".to_owned())),
+                RowVerdict::Retry(why) => return Err(self.emit_failure(why)),
             }
         }
         Ok(())
     }
 
     /// Parks a key at a row that can't be sent.
-    async fn park(&mut self, note: Note, why: String) -> Result<(), RelayError> {
+    async fn block_key(&mut self, note: InFlightRow, why: String) -> Result<(), RelayError> {
         self.flight.release([note.name]);
         let row = note.name.id;
         self.flight.drop_waiting_from(&note.key, row);
         self.parked.stop(&note.key, row);
-        park::park(&mut self.link, &self.relay.table, (note.name, &note.key, &why)).await?;
-        self.relay.tell(RelayEvent::Parked {
+        park::block(&mut self.link, &self.relay.table, (note.name, &note.key, &why)).await?;
+        self.relay.tell(RelayEvent::KeyBlocked {
             table: self.relay.table.label(),
             row,
             key: note.key,
@@ -331,18 +331,18 @@ impl<'a> Term<'a> {
     }
 
     /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
-    async fn look(&mut self, now_ms: u64) -> Result<(), RelayError> {
-        let glance = lag::glance(&mut self.link, &self.glance, self.reader.cursor()).await?;
-        self.looks.looked(now_ms);
+    async fn poll(&mut self, now_ms: u64) -> Result<(), RelayError> {
+        let glance = lag::probe_lag(&mut self.link, &self.glance, self.reader.cursor()).await?;
+        self.looks.note_poll(now_ms);
         if self.reader.has_news(glance.horizon) {
             self.hungry = true;
-            self.looks.moved();
+            self.looks.note_horizon_moved();
         } else if !self.hungry {
             let unread = glance.unread();
-            let for_long = self.looks.stands(now_ms, unread.is_some());
+            let for_long = self.looks.note_horizon_unchanged(now_ms, unread.is_some());
             if let Some((row, transaction)) = unread.filter(|_| for_long) {
                 let table = self.relay.table.label();
-                self.relay.tell(RelayEvent::Held { table, row, transaction });
+                self.relay.tell(RelayEvent::WaitingForTransaction { table, row, transaction });
             }
         }
         if now_ms.saturating_sub(self.reported_ms) < REPORT_MS.min(self.relay.poll_ms) {
@@ -353,10 +353,10 @@ impl<'a> Term<'a> {
             self.free().await?;
         }
         self.sweep(now_ms).await?;
-        let lag = glance.lag(self.flight.len(), self.flight.oldest_us());
+        let lag = glance.lag(self.flight.len(), self.flight.oldest_at_us());
         let (table, parked) = (self.relay.table.label(), self.parked.len());
         lag::report(&table, &self.relay.stream, lag, parked);
-        self.relay.tell(RelayEvent::Lag { table, rows: lag.rows, ms: lag.ms, parked });
+        self.relay.tell(RelayEvent::Lagging { table, rows: lag.rows, ms: lag.ms, blocked_keys: parked });
         Ok(())
     }
 
@@ -364,7 +364,7 @@ impl<'a> Term<'a> {
     /// before the row that stopped the key when the producer had stopped it, behind it always.
     async fn free(&mut self) -> Result<(), RelayError> {
         let lines = park::load(&mut self.link, &self.relay.table).await?;
-        for (key, next) in self.parked.freed(&lines) {
+        for (key, next) in self.parked.newly_freed(&lines) {
             // What was on its way when the key stopped has to come back first.
             if self.flight.has_sent_of(&key) {
                 continue;
@@ -374,8 +374,8 @@ impl<'a> Term<'a> {
                     self.producer.resume_key(stopped).await;
                 }
             }
-            self.parked.go(key.clone(), next);
-            self.relay.tell(RelayEvent::Freed { table: self.relay.table.label(), key });
+            self.parked.resume(key.clone(), next);
+            self.relay.tell(RelayEvent::KeyResumed { table: self.relay.table.label(), key });
         }
         Ok(())
     }
@@ -389,21 +389,21 @@ impl<'a> Term<'a> {
         if let Some(row) = step.await? {
             self.reader.begin_before(row);
             self.hungry = true;
-            self.relay.tell(RelayEvent::Restored { table: self.relay.table.label(), row });
+            self.relay.tell(RelayEvent::RowRestored { table: self.relay.table.label(), row });
         }
         Ok(())
     }
 
-    fn trouble(&self, detail: String) -> RelayError {
+    fn emit_failure(&self, detail: String) -> RelayError {
         RelayError::Stream { stream: self.relay.stream.clone(), detail }
     }
 }
 
 /// What a row is to the producer, or why it can never be sent.
-fn record(row: &Row, format: Format) -> Result<NewRecord, String> {
+fn record(row: &OutboxRow, format: RowFormat) -> Result<NewRecord, String> {
     let bytes = match format {
-        Format::Envelope => row.data_bytes.saturating_add(row.headers_bytes),
-        Format::Data => row.data_bytes,
+        RowFormat::Envelope => row.data_bytes.saturating_add(row.headers_bytes),
+        RowFormat::Data => row.data_bytes,
     };
     if bytes > FETCH_MAX_BYTES {
         return Err(format!(
@@ -411,8 +411,8 @@ fn record(row: &Row, format: Format) -> Result<NewRecord, String> {
         ));
     }
     let data = match format {
-        Format::Envelope => envelope::write(row).into(),
-        Format::Data => row.data.clone(),
+        RowFormat::Envelope => envelope::write(row).into(),
+        RowFormat::Data => row.data.clone(),
     };
     let record = NewRecord::new(row.key.as_str(), data);
     match &row.hash {

@@ -8,7 +8,7 @@ mod relay;
 pub use lease::LeaseEvent;
 pub use producer::ProducerEvent;
 pub use relay::RelayEvent;
-pub use shard::{ShardEvent, ShardStop};
+pub use shard::{ShardEvent, ShardStopReason};
 
 use std::fmt;
 use std::sync::Arc;

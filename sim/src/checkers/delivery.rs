@@ -100,7 +100,7 @@ impl<'a> Known<'a> {
             } => {
                 self.rows.insert(key);
             }
-            What::Told(Event::Lease(LeaseEvent::ShardLost { lease, .. })) => {
+            What::Told(Event::Lease(LeaseEvent::ShardMissing { lease, .. })) => {
                 self.lost.insert(lease);
             }
             What::Trimmed => self.gone.clone_from(&self.closed),

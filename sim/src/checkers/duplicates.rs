@@ -5,7 +5,7 @@ use super::retention::host_of;
 use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
-use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
+use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
     Checkpoint, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write,
 };
@@ -89,13 +89,13 @@ pub fn check_in(
             What::Told(Event::Shard(ShardEvent::Stopped { shard, why })) => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.over.insert((&**shard, *term));
-                    if *why == ShardStop::Lost {
+                    if *why == ShardStopReason::Lost {
                         known.lost.insert((&**shard, *term));
                     }
                 }
             }
             // The worker may pass the row on before its reader has stopped.
-            What::Told(Event::Lease(LeaseEvent::Lost { lease })) => {
+            What::Told(Event::Lease(LeaseEvent::LeaseLost { lease })) => {
                 if let Some(term) = known.reads.get(&(line.host, lease)) {
                     known.lost.insert((lease, *term));
                 }

@@ -84,7 +84,7 @@ impl<'a> Retention<'a> {
             )) => return self.told(host, shard),
             What::StartedOver(lease)
             | What::Told(Event::Lease(
-                LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease },
+                LeaseEvent::Draining { lease, .. } | LeaseEvent::LeaseLost { lease },
             )) => return self.told(host, lease),
             _ => {}
         }

@@ -96,7 +96,7 @@ impl<'a> Known<'a> {
                 let Some(host) = line.host else { return };
                 self.shard(shard).began.insert(host, (Position::Latest, at));
             }
-            What::Told(Event::Shard(ShardEvent::Trimmed { shard, after, to })) => {
+            What::Told(Event::Shard(ShardEvent::RetentionGap { shard, after, to })) => {
                 let is_told = |lost: &Position| after <= lost && to.is_none_or(|to| *lost < to);
                 self.shard(shard).lost.retain(|lost, _| !is_told(lost));
             }

@@ -1,13 +1,13 @@
 //! Times in which a stream refuses the caller of puts: permissions, credentials, the encryption key.
 
-use anabranch_local::fault::{Effect, FaultRule, Faults};
+use anabranch_local::fault::{FaultEffect, FaultRule, Faults};
 use anabranch_local::op::Operation;
 use fastrand::Rng;
 
 /// How long one lasts, at the most.
 const DENIAL_MS: u64 = 8_000;
-const EFFECTS: [Effect; 4] =
-    [Effect::Deny, Effect::DisableKey, Effect::UnknownClient, Effect::ExpireToken];
+const EFFECTS: [FaultEffect; 4] =
+    [FaultEffect::Deny, FaultEffect::DisableKey, FaultEffect::UnknownClient, FaultEffect::ExpireToken];
 
 /// When a stream refuses the caller.
 #[derive(Debug)]

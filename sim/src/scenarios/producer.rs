@@ -19,7 +19,7 @@ use anabranch::event::Events;
 use anabranch::producer::{
     Aggregation, ProducerBuilder, BulkTicket, OnFailure, NewRecord, KeyOrder, Outcome, Producer, Ticket, RejectReason,
 };
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
 use anabranch_model::hash::HashKey;
 use fastrand::Rng;
@@ -95,7 +95,7 @@ impl Stage {
     fn run(&mut self, rng: &mut Rng) -> Result<(), String> {
         self.ground.network.set_weather(Service::Stream, Weather::foul(rng));
         self.world.set_chaos(Chaos { outage_every_ms: None, ..Chaos::foul(rng, BLOW_MS) });
-        for (effect, most) in [(Effect::ThrottleEntries, 0.3), (Effect::FailEntries, 0.1)] {
+        for (effect, most) in [(FaultEffect::ThrottleEntries, 0.3), (FaultEffect::FailEntries, 0.1)] {
             if rng.bool() {
                 self.strike(effect, rng.f64() * most);
             }
@@ -146,7 +146,7 @@ impl Stage {
         self.world.run(QUIET_MS, |_, step_ms| workload.advance(step_ms))
     }
 
-    fn strike(&self, effect: Effect, probability: f64) {
+    fn strike(&self, effect: FaultEffect, probability: f64) {
         self.workload.api().engine().faults().add(FaultRule {
             operation: Some(Operation::PutRecords),
             stream: None,
@@ -225,8 +225,8 @@ fn builder(kind: Kind, chance: clock::Rng, events: Events) -> ProducerBuilder {
         .with_backoff(ms(10)..=ms(400))
         .with_refusal_backoff(ms(50)..=ms(1_000))
         .with_request_timeout(ms(PATIENCE_MS * 2))
-        .with_judge_timeout(ms(1_500))
-        .with_map_idle(ms(MAP_IDLE_MS))
+        .with_verify_timeout(ms(1_500))
+        .with_shard_map_idle_timeout(ms(MAP_IDLE_MS))
         .with_start_timeout(ms(20_000))
         .with_clock(Clock::of_runtime())
         .with_rng(chance)

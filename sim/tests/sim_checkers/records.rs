@@ -63,7 +63,7 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
         |from| of_shard(ShardEvent::Started { shard: shard(), from: Checkpoint::at(from) });
     let told = |after, to| {
         let (after, to) = (position(after), Some(position(to)));
-        of_shard(ShardEvent::Trimmed { shard: shard(), after, to })
+        of_shard(ShardEvent::RetentionGap { shard: shard(), after, to })
     };
     // Record 1 is done, 2 is lost, and 3 comes to a session that began afterwards.
     let begins_at = |from, rest: Vec<What>| {
@@ -94,7 +94,7 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     check(goes_on(vec![paused(3), next()]), Some(words));
     // Nor does fetching know more that was restarted.
     let (phase, remedy) = (ReadPhase::Fetch, WatchdogAction::Restart);
-    let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, remedy });
+    let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, action: remedy });
     check(goes_on(vec![stuck, next()]), None);
 }
 

@@ -1,6 +1,6 @@
 //! Lines of histories, and what a checker says of them.
 
-use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
+use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
     Checkpoint, LeaseToken, Lease, LeaseChange, LeaseKey, Nonce, WriteOutcome, StoredRow, WorkerChange, WorkerId,
     Write,
@@ -157,7 +157,7 @@ pub(crate) fn split() -> What {
 
 pub(crate) fn lost(shard: &str) -> What {
     let lease = LeaseKey::new("s", shard);
-    What::Told(Event::Lease(LeaseEvent::ShardLost { lease, heirs: Vec::new() }))
+    What::Told(Event::Lease(LeaseEvent::ShardMissing { lease, successors: Vec::new() }))
 }
 
 /// The same line of a stream whose shards and keys have the same names.
@@ -187,6 +187,6 @@ pub(crate) fn read(number: u64) -> Vec<What> {
 }
 
 pub(crate) fn stopped() -> What {
-    let stopped = ShardEvent::Stopped { shard: Arc::new(key()), why: ShardStop::Drained };
+    let stopped = ShardEvent::Stopped { shard: Arc::new(key()), why: ShardStopReason::Drained };
     What::Told(Event::Shard(stopped))
 }

@@ -1,13 +1,13 @@
 //! `anabranch cp`: records between streams and files, each key in order.
 
-use super::put::{self, Origin, Sending, Sink};
-use crate::connection::{Aws, Connection};
-use crate::failure::Failure;
+use super::put::{self, RecordOrigin, SendOptions, PutSink};
+use crate::connection::{AwsClients, ConnectionSettings};
+use crate::failure::CommandFailure;
 use crate::input::Input;
 use crate::line;
-use crate::moment::Moment;
+use crate::moment::TimeSpec;
 use crate::notice;
-use crate::output::{self, note};
+use crate::output::{self, print_note};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::producer::NewRecord;
@@ -33,14 +33,14 @@ A place is stream:NAME, a file of JSON lines, or - for standard input and output
 
 What was in the stream at the end of the copy is copied; --follow goes on with what comes, until \
 SIGTERM or Ctrl-C. What was read by then is put, and the exit code is 0 if all of it has its place.")]
-pub(crate) struct Options {
+pub(crate) struct CopyOptions {
     /// Where records come from
-    from: Place,
+    from: CopyEndpoint,
     /// Where they go; a file must not be there yet
-    to: Place,
+    to: CopyEndpoint,
     /// Where in the stream to start: trim, latest, 10m, a time
     #[arg(long, value_name = "TIME", default_value = "trim")]
-    since: Moment,
+    since: TimeSpec,
     /// Go on with what comes
     #[arg(long)]
     follow: bool,
@@ -54,19 +54,19 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     to_profile: Option<String>,
     #[command(flatten)]
-    sending: Sending,
+    sending: SendOptions,
 }
 
 /// One end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum CopyEndpoint {
     /// A stream.
     Stream(StreamName),
     /// A file, or `-`.
     File(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for CopyEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -79,58 +79,58 @@ impl FromStr for Place {
 }
 
 /// Copies.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
-    let there = connection.elsewhere(
+pub(crate) async fn run(options: CopyOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+    let there = connection.with_overrides(
         options.to_endpoint.clone(),
         options.to_region.clone(),
         options.to_profile.clone(),
     );
-    let stop = crate::stop::signals(1)?;
+    let stop = crate::stop::wait_for_signal(1)?;
     match (&options.from, &options.to) {
-        (Place::File(_), Place::File(_)) => {
-            Err(Failure::usage("neither place is a stream: a stream is given as stream:NAME"))
+        (CopyEndpoint::File(_), CopyEndpoint::File(_)) => {
+            Err(CommandFailure::usage("neither place is a stream: a stream is given as stream:NAME"))
         }
-        (Place::Stream(from), Place::Stream(to)) if from == to && there == *connection => {
+        (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to)) if from == to && there == *connection => {
             Err(into_itself(from))
         }
-        (Place::File(file), Place::Stream(to)) => {
+        (CopyEndpoint::File(file), CopyEndpoint::Stream(to)) => {
             let input = Input::open(std::slice::from_ref(file))?;
-            let mut sink = Sink::start(&there.aws().await?, to, &options.sending).await?;
+            let mut sink = PutSink::start(&there.aws().await?, to, &options.sending).await?;
             let fed = from_file(input, &mut sink, stop).await;
             close(sink, to, fed).await
         }
-        (Place::Stream(from), Place::Stream(to)) => {
+        (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to)) => {
             let (aws, there) = (connection.aws().await?, there.aws().await?);
-            let source = aws.look_before_reading(from).await?;
+            let source = aws.check_before_reading(from).await?;
             // One stream has many names and addresses. Two doubles of the service have the same
             // account, so their streams differ in when they were made only.
-            let target = there.look_if_allowed(to).await?;
+            let target = there.check_if_allowed(to).await?;
             if target.is_some_and(|it| (it.arn, it.created_ms) == (source.arn, source.created_ms)) {
                 return Err(into_itself(from));
             }
-            let mut sink = Sink::start(&there, to, &options.sending).await?;
-            let mut reading = Reading::new(&aws, from, &options);
+            let mut sink = PutSink::start(&there, to, &options.sending).await?;
+            let mut reading = CopySource::new(&aws, from, &options);
             let fed = from_stream(&aws, &mut reading, &mut sink, stop).await;
             let fed = fed.and_then(|()| reading.whole());
             close(sink, to, fed).await
         }
-        (Place::Stream(from), Place::File(file)) => {
+        (CopyEndpoint::Stream(from), CopyEndpoint::File(file)) => {
             let aws = connection.aws().await?;
-            aws.look_before_reading(from).await?;
-            to_file(&aws, Reading::new(&aws, from, &options), file, stop).await
+            aws.check_before_reading(from).await?;
+            to_file(&aws, CopySource::new(&aws, from, &options), file, stop).await
         }
     }
 }
 
 /// Copies a stream into another. What was read is put, also when somebody asks to stop.
 async fn from_stream(
-    aws: &Aws,
-    reading: &mut Reading,
-    sink: &mut Sink,
+    aws: &AwsClients,
+    reading: &mut CopySource,
+    sink: &mut PutSink,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut stop = std::pin::pin!(stop);
-    let mut forced = std::pin::pin!(crate::stop::signals(2)?);
+    let mut forced = std::pin::pin!(crate::stop::wait_for_signal(2)?);
     loop {
         let next = tokio::select! {
             biased;
@@ -139,7 +139,7 @@ async fn from_stream(
             next = async { sink.hand_over().await; reading.next(aws).await } => next?,
         };
         let Some(record) = next else { return Ok(()) };
-        let origin = Origin::Record(record.shard.shard.clone(), record.sequence);
+        let origin = RecordOrigin::Record(record.shard.shard.clone(), record.sequence);
         tokio::select! {
             biased;
             () = &mut forced => return Err(stopped()),
@@ -150,11 +150,11 @@ async fn from_stream(
 
 /// Copies a stream into a file. One that would be empty because nothing can be read is not left.
 async fn to_file(
-    aws: &Aws,
-    mut reading: Reading,
+    aws: &AwsClients,
+    mut reading: CopySource,
     file: &Path,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut out = create(file)?;
     let mut count = 0_u64;
     let mut unread = false;
@@ -192,43 +192,43 @@ async fn to_file(
     } else if !unread {
         let name = file.display().to_string();
         let place = if standard { "standard output" } else { &name };
-        note!("{count} records of {} are in {place}", reading.stream);
+        print_note!("{count} records of {} are in {place}", reading.stream);
     }
     copied
 }
 
-fn into_itself(stream: &StreamName) -> Failure {
-    Failure::usage(format!("stream {stream} would be copied into itself"))
+fn into_itself(stream: &StreamName) -> CommandFailure {
+    CommandFailure::usage(format!("stream {stream} would be copied into itself"))
 }
 
-fn stopped() -> Failure {
-    Failure::result("stopped before the end")
+fn stopped() -> CommandFailure {
+    CommandFailure::result("stopped before the end")
 }
 
-fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
+fn unwritable(file: &Path, error: &std::io::Error) -> CommandFailure {
     if is_standard(file) {
         return output::unwritten(error);
     }
-    Failure::result(format!("{} can't be written: {error}", file.display()))
+    CommandFailure::result(format!("{} can't be written: {error}", file.display()))
 }
 
 fn is_standard(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn create(file: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+fn create(file: &Path) -> Result<Box<dyn Write + Send>, CommandFailure> {
     if is_standard(file) {
         return Ok(Box::new(std::io::stdout()));
     }
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     let made = made.map_err(|error| {
-        Failure::usage(format!("{} can't be made: {error}; choose another", file.display()))
+        CommandFailure::usage(format!("{} can't be made: {error}; choose another", file.display()))
     })?;
     Ok(Box::new(BufWriter::new(made)))
 }
 
 /// A stream that is being copied.
-struct Reading {
+struct CopySource {
     tail: Tail<AwsKinesis>,
     stream: StreamName,
     /// Whether it goes on with what comes.
@@ -239,8 +239,8 @@ struct Reading {
     lost: Arc<AtomicUsize>,
 }
 
-impl Reading {
-    fn new(aws: &Aws, stream: &StreamName, options: &Options) -> Self {
+impl CopySource {
+    fn new(aws: &AwsClients, stream: &StreamName, options: &CopyOptions) -> Self {
         let lost = Arc::default();
         let tail = Tail::new(aws.kinesis.clone(), stream.clone())
             .since(options.since.start())
@@ -250,15 +250,15 @@ impl Reading {
     }
 
     /// What a stop means: whoever follows a stream has to be stopped, and everyone else was not done.
-    fn stopped(&self) -> Result<(), Failure> {
+    fn stopped(&self) -> Result<(), CommandFailure> {
         if self.follow { Ok(()) } else { Err(stopped()) }
     }
 
     /// Whether everything could be read.
-    fn whole(&self) -> Result<(), Failure> {
+    fn whole(&self) -> Result<(), CommandFailure> {
         match self.lost.load(Ordering::Relaxed) {
             0 => Ok(()),
-            lost => Err(Failure::result(format!(
+            lost => Err(CommandFailure::result(format!(
                 "{lost} records of {} can't be read, because the aggregates that held them are \
                  damaged; they are not in the copy",
                 self.stream
@@ -266,7 +266,7 @@ impl Reading {
         }
     }
 
-    async fn next(&mut self, aws: &Aws) -> Result<Option<Delivery>, Failure> {
+    async fn next(&mut self, aws: &AwsClients) -> Result<Option<Delivery>, CommandFailure> {
         let next = if self.follow {
             self.tail.next().await
         } else {
@@ -286,7 +286,7 @@ impl Reading {
 fn counting(lost: Arc<AtomicUsize>) -> Events {
     let notices = notice::printed(false);
     Events::new(move |event| {
-        if let Event::Shard(ShardEvent::AggregateCut { records, .. }) = event {
+        if let Event::Shard(ShardEvent::AggregateUnreadable { records, .. }) = event {
             lost.fetch_add(*records, Ordering::Relaxed);
         }
         notices.emit(event.clone());
@@ -306,9 +306,9 @@ fn again(record: &Delivery) -> NewRecord {
 
 async fn from_file(
     input: Input,
-    sink: &mut Sink,
+    sink: &mut PutSink,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut lines = input.lines();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -316,9 +316,9 @@ async fn from_file(
         if line.text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let origin = Origin::from(&line);
+        let origin = RecordOrigin::from(&line);
         let record = line::read_json(&line.text).map_err(|why| {
-            Failure::result(format!("{origin}: {why}. The lines before were put"))
+            CommandFailure::result(format!("{origin}: {why}. The lines before were put"))
         })?;
         tokio::select! {
             biased;
@@ -329,7 +329,7 @@ async fn from_file(
 }
 
 /// Waits for all outcomes, and says what they were.
-async fn close(sink: Sink, to: &StreamName, fed: Result<(), Failure>) -> Result<(), Failure> {
+async fn close(sink: PutSink, to: &StreamName, fed: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     let tally = sink.close().await;
     tally.report(to, false);
     fed?;

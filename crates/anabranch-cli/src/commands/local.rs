@@ -4,10 +4,10 @@ mod ready;
 mod tls;
 
 use self::tls::{CaFile, TlsOptions};
-use crate::failure::Failure;
-use crate::output::note;
+use crate::failure::CommandFailure;
+use crate::output::print_note;
 use anabranch_local::persist::{Fsync, JournalOptions};
-use anabranch_local::{Clock, Engine, Local, Options as EngineOptions, StartError};
+use anabranch_local::{Clock, Engine, Local, EngineOptions as EngineOptions, LocalStartError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Point any AWS SDK at it with the variables that it prints. DynamoDB answers on the same port.
 Faults, limits and resharding at run time: docs/local.md, \"Control endpoint\".")]
-pub(crate) struct Options {
+pub(crate) struct LocalOptions {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 4567, env = "ANABRANCH_LOCAL_PORT")]
     port: u16,
@@ -125,9 +125,9 @@ fn bytes(text: &str) -> Result<usize, String> {
 const LEAST_MEMORY: usize = 16 << 20;
 
 /// Serves until it is told to stop.
-pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+pub(crate) async fn run(options: LocalOptions) -> Result<(), CommandFailure> {
     // Signals are caught before the ready line, so that nobody can stop it unheard.
-    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+    let (stop, force) = (crate::stop::wait_for_signal(1)?, crate::stop::wait_for_signal(2)?);
     let local = start(&options).await?;
     // A temporary file, which goes when this returns.
     let ca_file = match local.ca_pem() {
@@ -135,17 +135,17 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         Some(pem) => Some(CaFile::of(&options.tls, options.data.as_deref(), pem)?),
     };
     let ca_file = ca_file.as_ref().map(CaFile::path);
-    ready::print(&local, &options.region, ca_file).map_err(Failure::result)?;
+    ready::print(&local, &options.region, ca_file).map_err(CommandFailure::result)?;
     stop.await;
     // A second signal ends it at once: a client may hold a request open for as long as it likes.
     tokio::select! {
         biased;
-        () = force => Err(Failure::result("stopped before all requests had ended")),
+        () = force => Err(CommandFailure::result("stopped before all requests had ended")),
         () = local.stop() => Ok(()),
     }
 }
 
-async fn start(options: &Options) -> Result<Local, Failure> {
+async fn start(options: &LocalOptions) -> Result<Local, CommandFailure> {
     let address = SocketAddr::new(options.host, options.port);
     let mut builder = Local::builder().with_address(address);
     builder = builder.with_max_concurrent_streams(options.max_concurrent_streams);
@@ -165,21 +165,21 @@ async fn start(options: &Options) -> Result<Local, Failure> {
     let taken = |port, option, source: io::Error| {
         let host = options.host;
         if source.kind() != io::ErrorKind::AddrInUse {
-            return Failure::usage(format!("cannot listen on port {port} of {host}: {source}"));
+            return CommandFailure::usage(format!("cannot listen on port {port} of {host}: {source}"));
         }
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "port {port} of {host} is taken: stop what uses it, or choose another with {option} \
              (0 takes a free one)"
         ))
     };
     builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
-        StartError::Listen { source, .. } => taken(options.port, "--port", source),
-        StartError::ListenTls { source, .. } => taken(tls_port, "--tls-port", source),
-        other => Failure::usage(other),
+        LocalStartError::Listen { source, .. } => taken(options.port, "--port", source),
+        LocalStartError::ListenTls { source, .. } => taken(tls_port, "--tls-port", source),
+        other => CommandFailure::usage(other),
     })
 }
 
-fn engine_options(options: &Options) -> EngineOptions {
+fn engine_options(options: &LocalOptions) -> EngineOptions {
     EngineOptions {
         account_id: options.account.clone(),
         region: options.region.clone(),
@@ -196,15 +196,15 @@ fn engine_options(options: &Options) -> EngineOptions {
 }
 
 /// Reads back what the folder holds, and says so on standard error when a crash left its mark.
-fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
+fn open(options: &LocalOptions, folder: &Path) -> Result<Engine, CommandFailure> {
     let trouble = |problem: &str| {
-        note!("error: {problem}. Nothing is taken until the disk can be written again");
+        print_note!("error: {problem}. Nothing is taken until the disk can be written again");
     };
     let keeping = JournalOptions { fsync: options.fsync, trouble, ..JournalOptions::default() };
     let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
-        .map_err(Failure::usage)?;
+        .map_err(CommandFailure::usage)?;
     if let Some(cut) = &recovered.cut {
-        note!(
+        print_note!(
             "warning: a crash left half a write at the end of {}: cut {} bytes, to {}",
             cut.path.display(),
             cut.bytes,
@@ -215,7 +215,7 @@ fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
 }
 
 /// Creates the streams that are not there yet.
-fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure> {
+fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), CommandFailure> {
     for stream in streams {
         let request = anabranch_local::op::create_stream::Request {
             stream_name: Some(stream.name.clone()),
@@ -225,7 +225,7 @@ fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure>
         match engine.create_stream(&request) {
             Err(error) if error.kind != anabranch_local::ErrorKind::ResourceInUse => {
                 let text = format!("cannot create stream {:?}: {}", stream.name, error.message);
-                return Err(Failure::usage(text));
+                return Err(CommandFailure::usage(text));
             }
             _ => {}
         }

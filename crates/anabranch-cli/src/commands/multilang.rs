@@ -1,7 +1,7 @@
 //! `anabranch multilang`: KCL's multi-language daemon without a JVM.
 
-use crate::failure::Failure;
-use crate::stop::signals;
+use crate::failure::CommandFailure;
+use crate::stop::wait_for_signal;
 use anabranch::consumer::RunError;
 use anabranch_multilang::config;
 use anabranch_multilang::{Daemon, DaemonError};
@@ -14,7 +14,7 @@ use tracing::Level;
 #[command(after_help = "\
 Runs the official KCL workers for Python, Node, Ruby and .NET as they are, with their properties
 file: docs/multilang.md.")]
-pub(crate) struct Options {
+pub(crate) struct MultilangOptions {
     /// The properties file
     #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
     properties_file: Option<PathBuf>,
@@ -30,9 +30,9 @@ pub(crate) struct Options {
 }
 
 /// Runs until it is told to stop, or prints what it would run with.
-pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+pub(crate) async fn run(options: MultilangOptions) -> Result<(), CommandFailure> {
     let path = options.properties_file.or(options.file).unwrap_or_default();
-    let loaded = config::load(&path).map_err(Failure::usage)?;
+    let loaded = config::load(&path).map_err(CommandFailure::usage)?;
     if options.check_config {
         crate::output::show(&loaded.report(&path).to_string());
         return Ok(());
@@ -49,15 +49,15 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     for warning in &loaded.warnings {
         tracing::warn!("{}: {warning}", path.display());
     }
-    let stop = signals(1)?;
-    let force = signals(2)?;
+    let stop = wait_for_signal(1)?;
+    let force = wait_for_signal(2)?;
     let daemon = async {
         let daemon = Box::pin(Daemon::connect(loaded.config)).await?;
         Box::pin(daemon.run(stop)).await
     };
     tokio::select! {
         biased;
-        () = force => Err(Failure::result(
+        () = force => Err(CommandFailure::result(
             "stopped at once by a second signal: other workers take over after the failover time",
         )),
         ended = daemon => ended.map_err(|error| match error {
@@ -70,8 +70,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
                 | RunError::LeaveFailed
                 | RunError::Forced,
             )
-            | DaemonError::ChildFailed => Failure::result(chain(&error)),
-            _ => Failure::usage(chain(&error)),
+            | DaemonError::ChildFailed => CommandFailure::result(chain(&error)),
+            _ => CommandFailure::usage(chain(&error)),
         }),
     }
 }

@@ -6,12 +6,12 @@
 //! ```
 
 use super::consume::exec::Exec;
-use super::consume::outlet::Form;
+use super::consume::outlet::LineFormat;
 use super::consume::park::DeadLetterPlace;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::line::short;
-use crate::output::note;
-use crate::printer::{self, NOBODY_READS, Printer, Read};
+use crate::output::print_note;
+use crate::printer::{self, NOBODY_READS, Printer, OutputRead};
 use anabranch::consumer::{Delivery, HandlerError, DeadLetterError, RedriveSummary};
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ is refused.
 What was put aside in a stream is redriven by a consumer of it: anabranch consume STREAM --parked.
 
 Exit code 1 if records are left.")]
-pub(crate) struct Options {
+pub(crate) struct RedriveOptions {
     /// Where records were put aside, as `consume --park` has it: a file, sqlite:PATH#TABLE or
     /// postgres:URL#TABLE
     place: DeadLetterPlace,
@@ -53,32 +53,32 @@ pub(crate) struct Options {
 
 /// Where a record goes.
 #[derive(Clone)]
-enum To {
+enum RedriveTarget {
     /// To the child of its shard.
     Exec(Exec),
     /// To standard output.
     Print(Printer),
 }
 
-impl To {
+impl RedriveTarget {
     async fn hand(&self, record: Delivery) -> Result<(), HandlerError> {
-        let line = Form::Json.line(&record.shard, &record);
+        let line = LineFormat::Json.line(&record.shard, &record);
         match self {
-            Self::Exec(children) => children.hand(&record.shard.shard, line).await,
+            Self::Exec(children) => children.send(&record.shard.shard, line).await,
             Self::Print(printer) => printer.print(line).await.map_err(|_| NOBODY_READS.into()),
         }
     }
 }
 
 /// Hands out what was put aside.
-pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     let Some(park) = options.place.open_existing().await? else {
-        note!("nothing is parked in {}: there is no such file", options.place);
+        print_note!("nothing is parked in {}: there is no such file", options.place);
         return Ok(());
     };
     let (printer, thread) = Printer::start();
     let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
-    let to = children.clone().map_or_else(|| To::Print(printer.clone()), To::Exec);
+    let to = children.clone().map_or_else(|| RedriveTarget::Print(printer.clone()), RedriveTarget::Exec);
     let stopping = Arc::new(AtomicBool::new(false));
     let handle = |record: Delivery| {
         let (to, stopping) = (to.clone(), Arc::clone(&stopping));
@@ -89,13 +89,13 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             to.hand(record).await
         }
     };
-    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+    let (stop, force) = (crate::stop::wait_for_signal(1)?, crate::stop::wait_for_signal(2)?);
     let reader = printer.clone();
     let stop = async {
         tokio::select! {
             biased;
             () = stop => {}
-            () = reader.gone() => {}
+            () = reader.wait_closed() => {}
         }
         stopping.store(true, Ordering::Relaxed);
         std::future::pending::<()>().await;
@@ -116,46 +116,46 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     }
     drop((printer, reader, to));
     let Some(ended) = ended else {
-        return Err(Failure::result("stopped at once by a second signal: run it again to go on"));
+        return Err(CommandFailure::result("stopped at once by a second signal: run it again to go on"));
     };
-    let judged = judge(&options.place, &ended.map_err(not_redriven)?);
+    let judged = exit_result(&options.place, &ended.map_err(not_redriven)?);
     match printer::end(thread).await? {
-        Read::Whole => judged,
-        Read::Partly => Ok(()),
+        OutputRead::Whole => judged,
+        OutputRead::Partial => Ok(()),
     }
 }
 
 /// Why it ended early. One that runs already is none of ours.
-fn not_redriven(error: DeadLetterError) -> Failure {
+fn not_redriven(error: DeadLetterError) -> CommandFailure {
     match error {
-        DeadLetterError::Busy { .. } => Failure::usage(error),
-        _ => Failure::result(error),
+        DeadLetterError::Busy { .. } => CommandFailure::usage(error),
+        _ => CommandFailure::result(error),
     }
 }
 
 /// Says what became of the records.
-fn judge(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(), Failure> {
+fn exit_result(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(), CommandFailure> {
     let RedriveSummary { done, left, failures, unreadable } = redriven;
     let said = |why: &str| why != STOPPED && why != NOBODY_READS;
     let failed: Vec<_> = failures.iter().filter(|(_, why)| said(why)).collect();
     for (parked, why) in failed.iter().take(TOLD) {
         let (shard, record) = (short(&parked.shard.shard), &parked.record);
-        note!(
+        print_note!(
             "warning: {shard} {} key {:?}: {why}",
             record.sequence,
             record.partition_key.as_str()
         );
     }
     if failed.len() > TOLD {
-        note!("warning: and {} more keys failed", failed.len() - TOLD);
+        print_note!("warning: and {} more keys failed", failed.len() - TOLD);
     }
-    note!("{place}: {done} records were redriven, {left} stay parked");
+    print_note!("{place}: {done} records were redriven, {left} stay parked");
     match (left, unreadable) {
         (0, 0) => Ok(()),
-        (left, 0) => Err(Failure::result(format!(
+        (left, 0) => Err(CommandFailure::result(format!(
             "{left} records stay parked in {place}: run it again when their handler can do them"
         ))),
-        (left, unreadable) => Err(Failure::result(format!(
+        (left, unreadable) => Err(CommandFailure::result(format!(
             "{left} records stay parked in {place}, and {unreadable} lines of it can't be read: \
              look at them"
         ))),

@@ -1,7 +1,7 @@
 //! `anabranch completions SHELL` and `anabranch man`: generated from the command line itself.
 
-use crate::args::Line;
-use crate::failure::Failure;
+use crate::args::CommandLine;
+use crate::failure::CommandFailure;
 use crate::output;
 use clap::CommandFactory;
 
@@ -11,24 +11,24 @@ use clap::CommandFactory;
 bash: anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch
 zsh:  anabranch completions zsh > a folder of your $fpath, as _anabranch
 fish: anabranch completions fish > ~/.config/fish/completions/anabranch.fish")]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsOptions {
     /// The shell
     shell: clap_complete::Shell,
 }
 
 /// Prints the completions.
-pub(crate) fn completions(options: &Completions) {
+pub(crate) fn completions(options: &CompletionsOptions) {
     let mut text = Vec::new();
-    clap_complete::generate(options.shell, &mut Line::command(), "anabranch", &mut text);
+    clap_complete::generate(options.shell, &mut CommandLine::command(), "anabranch", &mut text);
     output::show(&String::from_utf8_lossy(&text));
 }
 
 /// Prints the manual page: the command, and then each of its commands.
-pub(crate) fn manual() -> Result<(), Failure> {
+pub(crate) fn manual() -> Result<(), CommandFailure> {
     let mut text = Vec::new();
-    let mut root = Line::command();
+    let mut root = CommandLine::command();
     root.build();
-    let failed = |error| Failure::result(format!("the manual page can't be made: {error}"));
+    let failed = |error| CommandFailure::result(format!("the manual page can't be made: {error}"));
     clap_mangen::Man::new(root.clone()).render(&mut text).map_err(failed)?;
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let man = clap_mangen::Man::new(command.clone());

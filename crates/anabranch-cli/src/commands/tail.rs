@@ -1,9 +1,9 @@
 //! `anabranch tail`: all records of a stream as they come, through splits and merges.
 
-use super::consume::outlet::Form;
-use crate::connection::Connection;
-use crate::failure::Failure;
-use crate::moment::Moment;
+use super::consume::outlet::LineFormat;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
+use crate::moment::TimeSpec;
 use crate::notice;
 use crate::printer::{self, Printer};
 use anabranch::consumer::Delivery;
@@ -23,13 +23,13 @@ It reads for itself alone and stores nothing. A shard that was split or merged i
 before those that follow it, so each key comes in order. KPL aggregates are taken apart.
 
 What --json prints can be put again with `anabranch put`.")]
-pub(crate) struct Options {
+pub(crate) struct TailOptions {
     /// The stream
     stream: String,
     /// Where to start: trim, latest, an age such as 10m, or a time such as 2026-05-01T12:00:00Z;
     /// latest by default, with --until-caught-up trim
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<TimeSpec>,
     /// Only records of this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     limit: Option<u64>,
 }
 
-impl Options {
+impl TailOptions {
     /// Whether a record is wanted.
     fn wants(&self, record: &Delivery) -> bool {
         let key = self.key.as_ref().is_none_or(|key| record.partition_key.as_str() == key);
@@ -61,22 +61,22 @@ fn holds(data: &[u8], text: &[u8]) -> bool {
 }
 
 /// Prints records until it is told to stop.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: TailOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    aws.look_before_reading(&stream).await?;
-    let usual = if options.until_caught_up { Moment::Trim } else { Moment::Latest };
+    aws.check_before_reading(&stream).await?;
+    let usual = if options.until_caught_up { TimeSpec::Trim } else { TimeSpec::Latest };
     let mut tail = Tail::new(aws.kinesis.clone(), stream.clone())
         .since(options.since.unwrap_or(usual).start())
         .with_idle_poll_ms(500)
         .with_events(notice::printed(false));
     let (printer, thread) = Printer::start();
-    let stop = crate::stop::signals(1)?;
+    let stop = crate::stop::wait_for_signal(1)?;
     let gone = printer.clone();
     let ended = tokio::select! {
         biased;
         () = stop => Ok(()),
-        () = gone.gone() => Ok(()),
+        () = gone.wait_closed() => Ok(()),
         ended = follow(&mut tail, &options, &printer) => match ended {
             Err((error, begun)) => Err(aws.reading_failed(&stream, &error, begun).await),
             Ok(()) => Ok(()),
@@ -93,17 +93,17 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
 /// prints.
 async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
-    options: &Options,
+    options: &TailOptions,
     printer: &Printer,
 ) -> Result<(), (StreamError, bool)> {
-    let form = if options.json { Form::Json } else { Form::Plain };
+    let form = if options.json { LineFormat::Json } else { LineFormat::Plain };
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut begun = false;
     let (mut lines, mut looked_at) = (String::new(), 0);
     loop {
         let next = if left == 0 { None } else { next(tail, options, lines.is_empty()).await };
         let end = match next {
-            Some(Next::Record(record)) => {
+            Some(NextRecord::Record(record)) => {
                 begun = true;
                 if options.wants(&record) {
                     left -= 1;
@@ -115,8 +115,8 @@ async fn follow<A: StreamApi>(
                 }
                 None
             }
-            Some(Next::NotYet) => None,
-            Some(Next::Failed(error)) => Some(Err((error, begun))),
+            Some(NextRecord::NotYet) => None,
+            Some(NextRecord::Failed(error)) => Some(Err((error, begun))),
             None => Some(Ok(())),
         };
         looked_at = 0;
@@ -130,7 +130,7 @@ async fn follow<A: StreamApi>(
 }
 
 /// What comes next of a stream.
-enum Next {
+enum NextRecord {
     Record(Delivery),
     /// Nothing is there now.
     NotYet,
@@ -138,14 +138,14 @@ enum Next {
 }
 
 /// What comes next; `None` behind the end. It is waited for if `waits`.
-async fn next<A: StreamApi>(tail: &mut Tail<A>, options: &Options, waits: bool) -> Option<Next> {
+async fn next<A: StreamApi>(tail: &mut Tail<A>, options: &TailOptions, waits: bool) -> Option<NextRecord> {
     let next = async {
         if options.until_caught_up { tail.next_until_caught_up().await } else { tail.next().await }
     };
     tokio::select! {
         biased;
-        next = next => next.map(|next| next.map_or_else(Next::Failed, Next::Record)),
-        () = std::future::ready(()), if !waits => Some(Next::NotYet),
+        next = next => next.map(|next| next.map_or_else(NextRecord::Failed, NextRecord::Record)),
+        () = std::future::ready(()), if !waits => Some(NextRecord::NotYet),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Kinesis and DynamoDB as a command reaches them.
 
-use super::{Connection, trouble, waiting};
-use crate::failure::Failure;
+use super::{ConnectionSettings, trouble, waiting};
+use crate::failure::CommandFailure;
 use anabranch::lease::{AnyStore, LeaseStore, stream_names};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
@@ -25,16 +25,16 @@ const LOCAL_REGION: &str = "us-east-1";
 
 /// Kinesis, and the configuration for other clients of AWS.
 #[derive(Clone, Debug)]
-pub(crate) struct Aws {
+pub(crate) struct AwsClients {
     /// What every client is made from.
     pub(crate) config: SdkConfig,
     /// Kinesis.
     pub(crate) kinesis: AwsKinesis,
 }
 
-impl Connection {
+impl ConnectionSettings {
     /// Reaches for AWS, or for the endpoint that stands in for it. No call is made yet.
-    pub(crate) async fn aws(&self) -> Result<Aws, Failure> {
+    pub(crate) async fn aws(&self) -> Result<AwsClients, CommandFailure> {
         let mut access = AwsAccess {
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
@@ -51,9 +51,9 @@ impl Connection {
             }
         }
         let what = "the region and the credentials of the environment";
-        let config = Box::pin(waiting::watched(what, access.config())).await;
-        let config = waiting::told(config.map_err(|error| setup_failure(&error))?);
-        Ok(Aws { kinesis: AwsKinesis::new(&config), config })
+        let config = Box::pin(waiting::notify_if_slow(what, access.config())).await;
+        let config = waiting::with_notice(config.map_err(|error| setup_failure(&error))?);
+        Ok(AwsClients { kinesis: AwsKinesis::new(&config), config })
     }
 
     /// The region for an endpoint on this machine: that of the environment or the profile, if they
@@ -95,10 +95,10 @@ fn is_loopback(endpoint: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-fn setup_failure(error: &AwsSetupError) -> Failure {
+fn setup_failure(error: &AwsSetupError) -> CommandFailure {
     const LOCAL: &str = "for a stream on this machine run `anabranch local` and add \
                          --endpoint http://127.0.0.1:4567";
-    Failure::usage(match error {
+    CommandFailure::usage(match error {
         AwsSetupError::Http(mistake) => mistake.to_string(),
         AwsSetupError::NoRegion => format!(
             "no AWS region is set: give --region, set AWS_REGION, or `region` in the profile; {LOCAL}"
@@ -116,9 +116,9 @@ fn setup_failure(error: &AwsSetupError) -> Failure {
     })
 }
 
-impl Aws {
+impl AwsClients {
     /// Looks at a stream before work begins, so that a mistake is told at once and in words.
-    pub(crate) async fn look_at(&self, stream: &StreamName) -> Result<StreamSummary, Failure> {
+    pub(crate) async fn check_stream(&self, stream: &StreamName) -> Result<StreamSummary, CommandFailure> {
         self.ask(stream, || self.kinesis.describe(stream)).await
     }
 
@@ -129,7 +129,7 @@ impl Aws {
         store: &AnyStore,
         given: &StreamName,
         summary: &StreamSummary,
-    ) -> Result<StreamName, Failure> {
+    ) -> Result<StreamName, CommandFailure> {
         if store.layout() == Layout::Kcl {
             return Ok(given.clone());
         }
@@ -141,11 +141,11 @@ impl Aws {
 
     /// The same before a stream is read: whoever may not read it is told so before the first record
     /// is waited for.
-    pub(crate) async fn look_before_reading(
+    pub(crate) async fn check_before_reading(
         &self,
         stream: &StreamName,
-    ) -> Result<StreamSummary, Failure> {
-        let summary = self.look_at(stream).await?;
+    ) -> Result<StreamSummary, CommandFailure> {
+        let summary = self.check_stream(stream).await?;
         match self.try_to_read(stream).await {
             Err(error) if error.fault == Fault::AccessDenied => {
                 Err(trouble::of_stream(self, stream, &error).await)
@@ -166,14 +166,14 @@ impl Aws {
     }
 
     /// The same for those who can work without: `None` where looking is not allowed.
-    pub(crate) async fn look_if_allowed(
+    pub(crate) async fn check_if_allowed(
         &self,
         stream: &StreamName,
-    ) -> Result<Option<StreamSummary>, Failure> {
+    ) -> Result<Option<StreamSummary>, CommandFailure> {
         match self.kinesis.describe(stream).await {
             Err(error) if error.fault == Fault::AccessDenied => Ok(None),
             Ok(summary) => Ok(Some(summary)),
-            Err(_) => self.look_at(stream).await.map(Some),
+            Err(_) => self.check_stream(stream).await.map(Some),
         }
     }
 
@@ -182,7 +182,7 @@ impl Aws {
         &self,
         stream: &StreamName,
         call: impl Fn() -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, CommandFailure>
     where
         F: Future<Output = Result<T, StreamError>>,
     {
@@ -203,7 +203,7 @@ impl Aws {
         stream: &StreamName,
         error: &StreamError,
         begun: bool,
-    ) -> Failure {
+    ) -> CommandFailure {
         let failure = trouble::of_stream(self, stream, error).await;
         if begun { failure.after("what came before that is whole") } else { failure }
     }

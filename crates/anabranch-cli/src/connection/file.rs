@@ -1,6 +1,6 @@
 //! `anabranch.toml`: the settings that a project keeps beside its code.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use anabranch::lease::StoreAddress;
 use serde::{Deserialize, Deserializer, de};
 use std::io::ErrorKind;
@@ -33,16 +33,16 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoreAddress>, D
 
 impl ConfigFile {
     /// Reads the named file, or the usual one, which need not be there.
-    pub(super) fn read(named: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn read(named: Option<&Path>) -> Result<Self, CommandFailure> {
         let path = named.unwrap_or(Path::new(NAME));
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).map_err(|why| {
-                Failure::usage(format!("{}, {why}; see docs/cli.md", path.display()))
+                CommandFailure::usage(format!("{}, {why}; see docs/cli.md", path.display()))
             }),
             Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
                 Ok(Self::default())
             }
-            Err(error) => Err(Failure::usage(format!("{} can't be read: {error}", path.display()))),
+            Err(error) => Err(CommandFailure::usage(format!("{} can't be read: {error}", path.display()))),
         }
     }
 

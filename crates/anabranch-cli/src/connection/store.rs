@@ -1,21 +1,21 @@
 //! The lease store that an address names, for commands.
 
-use super::{Connection, KclStreams, trouble};
-use crate::failure::Failure;
+use super::{ConnectionSettings, KclStreams, trouble};
+use crate::failure::CommandFailure;
 use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore, StoreAddress, StoreError};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use anabranch_model::position::StartPosition;
 
-impl Connection {
+impl ConnectionSettings {
     /// The store at an address. Nothing is sent yet, and nothing is made.
     pub(crate) async fn store(
         &self,
         address: &StoreAddress,
         application: &str,
-    ) -> Result<AnyStore, Failure> {
-        let aws = Box::pin(async { Ok::<_, Failure>(self.aws().await?.config) });
+    ) -> Result<AnyStore, CommandFailure> {
+        let aws = Box::pin(async { Ok::<_, CommandFailure>(self.aws().await?.config) });
         let store = address.open(application, aws).await?;
         Ok(store)
     }
@@ -27,13 +27,13 @@ impl Connection {
         address: &StoreAddress,
         application: &str,
         stream: Option<&str>,
-    ) -> Result<AnyStore, Failure> {
+    ) -> Result<AnyStore, CommandFailure> {
         match address {
-            StoreAddress::Memory => Err(Failure::usage(
+            StoreAddress::Memory => Err(CommandFailure::usage(
                 "leases in memory belong to the process that made them: give the store that the \
                  application uses with --leases",
             )),
-            StoreAddress::Sqlite(path) if !path.exists() => Err(Failure::usage(format!(
+            StoreAddress::Sqlite(path) if !path.exists() => Err(CommandFailure::usage(format!(
                 "there is no file {}: check --leases, or start a worker there",
                 path.display()
             ))),
@@ -57,7 +57,7 @@ impl Connection {
         application: &str,
         (stream, summary): (&StreamName, &StreamSummary),
         named: Option<&KclStreamId>,
-    ) -> Result<AnyStore, Failure> {
+    ) -> Result<AnyStore, CommandFailure> {
         let streams = match self.kcl_table(application) {
             Some(table) => Some((table, KclStreams::of(&store.probe().await?))),
             None => None,
@@ -65,14 +65,14 @@ impl Connection {
         let Some((table, streams)) = streams.filter(|(_, streams)| !streams.is_empty()) else {
             return match named {
                 None => Ok(store),
-                Some(named) => Err(Failure::usage(format!(
+                Some(named) => Err(CommandFailure::usage(format!(
                     "{named} names a stream of a KCL table for several streams, and the lease store \
                      is no such table: give the stream as {stream}"
                 ))),
             };
         };
         let id = streams.to_read(stream, summary, named).map_err(|why| {
-            Failure::usage(format!(
+            CommandFailure::usage(format!(
                 "the table {table} is for several streams, and {why}; another stream needs an --app \
                  and a store of its own"
             ))
@@ -87,7 +87,7 @@ impl Connection {
         &self,
         table: &str,
         stream: Option<&str>,
-    ) -> Result<DynamoDbStore, Failure> {
+    ) -> Result<DynamoDbStore, CommandFailure> {
         let config = self.aws().await?.config;
         let single = DynamoDbStore::kcl(&config, table);
         let streams = KclStreams::of(&single.probe().await?);
@@ -96,7 +96,7 @@ impl Connection {
         }
         if let Some(name) = stream.filter(|name| streams.find(name).is_none()) {
             let names: Vec<_> = streams.names().map(StreamName::as_str).collect();
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "the table {table} is for several streams, and {name} is none of them: there are {}",
                 names.join(", ")
             )));
@@ -108,7 +108,7 @@ impl Connection {
 }
 
 /// A failed call, in words.
-impl From<StoreError> for Failure {
+impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
         trouble::of_store(&error)
     }

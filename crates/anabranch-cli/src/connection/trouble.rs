@@ -1,7 +1,7 @@
 //! What went wrong with a call, in words: what, where, and the way out.
 
-use super::Aws;
-use crate::failure::Failure;
+use super::AwsClients;
+use crate::failure::CommandFailure;
 use anabranch::lease::StoreError;
 use anabranch::stream::api::StreamError;
 use anabranch_model::ids::StreamName;
@@ -16,15 +16,15 @@ const SHOWN: usize = 5;
 const ALIKE: f64 = 0.7;
 
 /// Why a call to a stream failed.
-pub(super) async fn of_stream(aws: &Aws, stream: &StreamName, error: &StreamError) -> Failure {
+pub(super) async fn of_stream(aws: &AwsClients, stream: &StreamName, error: &StreamError) -> CommandFailure {
     let place = aws.place();
     let StreamError { operation, detail, .. } = error;
-    Failure::usage(match error.fault {
+    CommandFailure::usage(match error.fault {
         Fault::Missing => {
             let names = stream_names(aws).await;
             format!(
                 "there is no stream {stream} {place}{}",
-                meant(stream.as_str(), names.as_deref())
+                suggestion(stream.as_str(), names.as_deref())
             )
         }
         Fault::AccessDenied => format!(
@@ -43,9 +43,9 @@ pub(super) async fn of_stream(aws: &Aws, stream: &StreamName, error: &StreamErro
 }
 
 /// Why a lease store did not do what it was asked.
-pub(super) fn of_store(error: &StoreError) -> Failure {
+pub(super) fn of_store(error: &StoreError) -> CommandFailure {
     if let StoreError::Missing { store, .. } = error {
-        return Failure::usage(match store.strip_prefix("dynamodb:") {
+        return CommandFailure::usage(match store.strip_prefix("dynamodb:") {
             Some(table) => format!(
                 "there is no table {table}: check --leases, the region and the account, or start a \
                  worker there"
@@ -63,11 +63,11 @@ pub(super) fn of_store(error: &StoreError) -> Failure {
         StoreError::Unreachable { .. } => ": check its address, and that it runs",
         _ => "",
     };
-    Failure::usage(format!("{error}{hint}"))
+    CommandFailure::usage(format!("{error}{hint}"))
 }
 
 /// The streams there are, as far as they can be learnt.
-async fn stream_names(aws: &Aws) -> Option<Vec<String>> {
+async fn stream_names(aws: &AwsClients) -> Option<Vec<String>> {
     let client = aws_sdk_kinesis::Client::new(&aws.config);
     let list = client.list_streams().limit(1_000).send();
     let reply = tokio::time::timeout(SEARCH, list).await.ok()?.ok()?;
@@ -75,7 +75,7 @@ async fn stream_names(aws: &Aws) -> Option<Vec<String>> {
 }
 
 /// What may have been meant, or what there is.
-fn meant(name: &str, names: Option<&[String]>) -> String {
+fn suggestion(name: &str, names: Option<&[String]>) -> String {
     let Some(names) = names else {
         return ": check its name, the region and the account".to_owned();
     };
@@ -106,7 +106,7 @@ mod tests {
         let check = |name: &str, names: Option<&[&str]>, expected: &str| {
             let names: Option<Vec<String>> =
                 names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-            let said = meant(name, names.as_deref());
+            let said = suggestion(name, names.as_deref());
             assert!(said.contains(expected), "{name}: {said}");
         };
         check("ordrs", Some(&["clicks", "orders"]), "did you mean orders?");

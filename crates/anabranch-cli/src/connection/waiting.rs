@@ -2,7 +2,7 @@
 //!
 //! Once something has answered, silence is told by the events of whoever waits.
 
-use crate::output::note;
+use crate::output::print_note;
 use anabranch::clock::Clock;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
@@ -20,36 +20,36 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const SILENCE_MS: u64 = 4_000;
 
 /// The same configuration, whose calls tell a person when nothing answers.
-pub(super) fn told(config: SdkConfig) -> SdkConfig {
+pub(super) fn with_notice(config: SdkConfig) -> SdkConfig {
     match config.http_client() {
         None => config,
         Some(client) => {
-            let vigil = Arc::new(Vigil::default());
-            let told = SharedHttpClient::new(Told { client, vigil });
+            let vigil = Arc::new(SlowServiceWatch::default());
+            let told = SharedHttpClient::new(NotifyingHttpClient { client, vigil });
             config.into_builder().http_client(told).build()
         }
     }
 }
 
 /// Does something before the first call, and tells a person when it takes long.
-pub(crate) async fn watched<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub(crate) async fn notify_if_slow<T>(what: &str, work: impl Future<Output = T>) -> T {
     let (mut work, clock) = (pin!(work), Clock::machine());
     tokio::select! {
         biased;
         done = &mut work => return done,
-        () = clock.sleep(SILENCE_MS) => note!("waiting for {what}"),
+        () = clock.sleep(SILENCE_MS) => print_note!("waiting for {what}"),
     }
     work.await
 }
 
 /// Clients that tell.
 #[derive(Debug)]
-struct Told {
+struct NotifyingHttpClient {
     client: SharedHttpClient,
-    vigil: Arc<Vigil>,
+    vigil: Arc<SlowServiceWatch>,
 }
 
-impl HttpClient for Told {
+impl HttpClient for NotifyingHttpClient {
     fn http_connector(
         &self,
         settings: &HttpConnectorSettings,
@@ -59,18 +59,18 @@ impl HttpClient for Told {
         if self.vigil.is_over() {
             return connector;
         }
-        SharedHttpConnector::new(ToldCalls { connector, vigil: Arc::clone(&self.vigil) })
+        SharedHttpConnector::new(NotifyingConnector { connector, vigil: Arc::clone(&self.vigil) })
     }
 }
 
 /// Calls that tell.
 #[derive(Debug)]
-struct ToldCalls {
+struct NotifyingConnector {
     connector: SharedHttpConnector,
-    vigil: Arc<Vigil>,
+    vigil: Arc<SlowServiceWatch>,
 }
 
-impl HttpConnector for ToldCalls {
+impl HttpConnector for NotifyingConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let (vigil, what) = (Arc::clone(&self.vigil), described(&request));
         let call = self.connector.call(request);
@@ -84,7 +84,7 @@ impl HttpConnector for ToldCalls {
             let reply = if let Some(reply) = soon {
                 reply
             } else {
-                vigil.tell(what);
+                vigil.notify(what);
                 call.await
             };
             if reply.is_ok() {
@@ -105,7 +105,7 @@ fn described(request: &HttpRequest) -> String {
 
 /// What is known of a service that has not answered.
 #[derive(Debug, Default)]
-struct Vigil {
+struct SlowServiceWatch {
     /// When the first call was made.
     since_ms: OnceLock<u64>,
     /// What was told.
@@ -114,7 +114,7 @@ struct Vigil {
     over: AtomicBool,
 }
 
-impl Vigil {
+impl SlowServiceWatch {
     /// Waits until the silence has lasted too long.
     async fn until_late(&self) {
         let clock = Clock::machine();
@@ -123,11 +123,11 @@ impl Vigil {
     }
 
     /// Tells what is waited for, once.
-    fn tell(&self, what: String) {
+    fn notify(&self, what: String) {
         // Each change is one insertion, so a panic leaves no half of one.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_over() && !told.contains(&what) {
-            note!("waiting for {what}");
+            print_note!("waiting for {what}");
             told.insert(what);
         }
     }

@@ -1,6 +1,6 @@
 //! `AddTagsToStream`: sets tags of a stream.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -29,7 +29,7 @@ impl Engine {
         self.run(Operation::AddTagsToStream, Some(&name), || {
             self.change_stream(&name, |scene| {
                 tags::check_count(&name, &self.home.account, &scene.topology.tags, &tags)?;
-                Ok(Some(What::Tag { tags }))
+                Ok(Some(ChangeKind::Tag { tags }))
             })
         })
     }

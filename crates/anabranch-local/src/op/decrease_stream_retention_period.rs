@@ -3,11 +3,11 @@
 use crate::engine::Engine;
 use crate::error::ApiError;
 pub use crate::op::retention::Request;
-use crate::op::retention::Way;
+use crate::op::retention::RetentionChange;
 
 impl Engine {
     /// Keeps records for a shorter time.
     pub fn decrease_stream_retention_period(&self, request: &Request) -> Result<(), ApiError> {
-        self.retain(Way::Shorter, request)
+        self.retain(RetentionChange::Shorter, request)
     }
 }

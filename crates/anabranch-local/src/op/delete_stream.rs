@@ -1,6 +1,6 @@
 //! `DeleteStream`: the stream is DELETING for a while and then gone. Its data is out of reach at once.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::op::{Operation, StreamTarget};
@@ -35,7 +35,7 @@ impl Engine {
                         self.home.account
                     )));
                 }
-                Ok(Some(What::Delete {
+                Ok(Some(ChangeKind::Delete {
                     until_ms: scene.now_ms.saturating_add(self.options().delete_delay_ms),
                 }))
             })

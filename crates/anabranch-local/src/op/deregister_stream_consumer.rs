@@ -1,7 +1,7 @@
 //! `DeregisterStreamConsumer`: the consumer is DELETING for a while and then gone; its live
 //! subscriptions end at once.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::op::{ConsumerTarget, Operation};
@@ -29,7 +29,7 @@ impl Engine {
                 let (consumer, status) = found.ok_or_else(|| Self::consumer_not_found(shown))?;
                 let until_ms = scene.now_ms.saturating_add(self.options().delete_delay_ms);
                 let name = consumer.name.clone();
-                let change = What::Deregister { name, until_ms };
+                let change = ChangeKind::Deregister { name, until_ms };
                 Ok((status != Status::Deleting).then_some(change))
             })
         })

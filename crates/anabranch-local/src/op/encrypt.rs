@@ -1,6 +1,6 @@
 //! Server-side encryption: the part that switching on and off share.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -42,7 +42,7 @@ impl Engine {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
                 let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
-                Ok(Some(What::Encrypt { key_id: change(key_id), until_ms }))
+                Ok(Some(ChangeKind::Encrypt { key_id: change(key_id), until_ms }))
             })
         })
     }

@@ -5,12 +5,12 @@
 use crate::constraint::Constraints;
 use crate::engine::{Engine, StreamRef};
 use crate::error::{ApiError, ErrorKind};
-use crate::fault::Site;
+use crate::fault::FaultSite;
 use crate::op::timestamp::utc_text;
 use crate::op::{ChildShard, Operation};
 use crate::phase::Status;
 use crate::record_batch::RecordBatch;
-use crate::shard_log::Take;
+use crate::shard_log::ReadLimit;
 use crate::stream::Topology;
 use crate::token::ShardIterator;
 use anabranch_model::limits;
@@ -42,7 +42,7 @@ pub struct Reply {
 }
 
 /// What a reader finds at a place in a shard.
-pub(crate) struct Reading {
+pub(crate) struct ShardRead {
     pub(crate) records: RecordBatch,
     pub(crate) behind_ms: u64,
     /// The shard's children, if this was all that the closed shard has.
@@ -51,7 +51,7 @@ pub(crate) struct Reading {
 
 impl Topology {
     /// Reads a shard from `counter` on.
-    pub(crate) fn read_shard(&self, index: u32, counter: u64, now_ms: u64, take: Take) -> Reading {
+    pub(crate) fn read_shard(&self, index: u32, counter: u64, now_ms: u64, take: ReadLimit) -> ShardRead {
         let state = &self.shards[index as usize];
         let mut inside = state.shard.lock();
         let horizon_ms = self.horizon_ms(now_ms);
@@ -67,7 +67,7 @@ impl Topology {
         };
         let ended = caught_up && !state.is_open();
         let end = ended.then(|| self.child_shards(state));
-        Reading { records, behind_ms, end }
+        ShardRead { records, behind_ms, end }
     }
 }
 
@@ -90,7 +90,7 @@ impl Engine {
         }
         let operation = Operation::GetRecords;
         self.reshard_on_request(operation, &iterator.stream);
-        let site = Site { operation, stream: Some(&iterator.stream), shards: &[iterator.shard] };
+        let site = FaultSite { operation, stream: Some(&iterator.stream), shards: &[iterator.shard] };
         self.run_at(site, || {
             if self.faults().expires_iterator(site) {
                 return Err(self.expired(&iterator));
@@ -130,7 +130,7 @@ impl Engine {
             return Err(ApiError::new(ErrorKind::ProvisionedThroughputExceeded, message));
         }
         let records = limit.and_then(|limit| usize::try_from(limit).ok());
-        let take = Take {
+        let take = ReadLimit {
             records: records.unwrap_or(limits::GET_RECORDS_MAX_RECORDS),
             bytes: limits::GET_RECORDS_MAX_BYTES,
         };

@@ -3,7 +3,7 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::Site;
+use crate::fault::FaultSite;
 use crate::op::{Operation, StreamTarget, Timestamp};
 use crate::phase::Status;
 use crate::shard::Shard;
@@ -40,7 +40,7 @@ pub(crate) const TYPES: &[&str] =
 
 /// A place in a shard as a request names it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct IteratorPosition<'a> {
     /// The type's name.
     pub(crate) kind: &'a str,
     /// The sequence number, if one was given.
@@ -69,7 +69,7 @@ impl Engine {
         let Some(index) = ShardId::from(shard_id).index() else {
             return Err(self.shard_not_found(&name, shard_id));
         };
-        self.run_at(Site { operation, stream: Some(&name), shards: &[index] }, || {
+        self.run_at(FaultSite { operation, stream: Some(&name), shards: &[index] }, || {
             let stream = self.find_by_name(&name)?;
             let now_ms = self.now_ms();
             let topology = stream.read();
@@ -79,7 +79,7 @@ impl Engine {
                 .filter(|_| ready)
                 .ok_or_else(|| self.shard_does_not_exist(&name, shard_id))?;
             let place =
-                Place { kind: kind.unwrap_or_default(), number, at: request.timestamp, operation };
+                IteratorPosition { kind: kind.unwrap_or_default(), number, at: request.timestamp, operation };
             let counter = self.place(&name, &state.shard, place, now_ms)?;
             let iterator = ShardIterator {
                 stream_id: stream.id,
@@ -99,7 +99,7 @@ impl Engine {
         &self,
         stream: &str,
         shard: &Shard,
-        place: Place<'_>,
+        place: IteratorPosition<'_>,
         now_ms: u64,
     ) -> Result<u64, ApiError> {
         let mismatch = |and: &str| {
@@ -145,7 +145,7 @@ impl Engine {
         stream: &str,
         shard: &Shard,
         number: &str,
-        place: Place<'_>,
+        place: IteratorPosition<'_>,
     ) -> Result<u64, ApiError> {
         let invalid = |why: &str| {
             let (id, account, operation) = (&shard.id, &self.home.account, place.operation);

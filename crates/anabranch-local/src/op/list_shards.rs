@@ -8,7 +8,7 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::Site;
+use crate::fault::FaultSite;
 use crate::op::{Operation, ShardDescription, StreamTarget, Timestamp};
 use crate::phase::Status;
 use crate::stream::{ShardState, Topology};
@@ -52,16 +52,16 @@ pub struct Reply {
 
 /// What a list was asked for, and where it goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Cursor {
+struct ListCursor {
     stream: String,
     stream_id: u64,
     after: Option<String>,
-    keep: Keep,
+    keep: ShardSelector,
 }
 
 /// A filter, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Keep {
+enum ShardSelector {
     /// Every shard that is listed.
     All,
     /// Shards above the given one.
@@ -89,7 +89,7 @@ impl Engine {
         let most = request.max_results.and_then(|most| usize::try_from(most).ok());
         let most = most.unwrap_or(limits::LIST_SHARDS_DEFAULT_RESULTS);
         let name = cursor.stream.clone();
-        let site = Site { operation: Operation::ListShards, stream: Some(&name), shards: &[] };
+        let site = FaultSite { operation: Operation::ListShards, stream: Some(&name), shards: &[] };
         self.run_at(site, || {
             let mut reply = self.shards_page(cursor, most)?;
             if reply.next_token.is_none() && self.faults().tears_list(site) {
@@ -99,10 +99,10 @@ impl Engine {
         })
     }
 
-    fn begin(&self, request: &Request) -> Result<Cursor, ApiError> {
+    fn begin(&self, request: &Request) -> Result<ListCursor, ApiError> {
         let target = request.stream.as_ref();
         let stream = self.find(&target)?;
-        Ok(Cursor {
+        Ok(ListCursor {
             stream: stream.name.clone(),
             stream_id: stream.id,
             after: request.exclusive_start_shard_id.clone(),
@@ -110,7 +110,7 @@ impl Engine {
         })
     }
 
-    fn resume(&self, request: &Request, token: &str) -> Result<Cursor, ApiError> {
+    fn resume(&self, request: &Request, token: &str) -> Result<ListCursor, ApiError> {
         let named = request.stream != StreamTarget::default();
         if named || request.exclusive_start_shard_id.is_some() {
             let with = if named { "StreamName" } else { "ExclusiveStartShardId" };
@@ -124,10 +124,10 @@ impl Engine {
     /// The name of the stream whose shards a token goes on with.
     pub(crate) fn listed_stream(&self, token: &str) -> Option<String> {
         let state = self.list_token(Operation::ListShards, token).ok()?;
-        serde_json::from_str::<Cursor>(&state).ok().map(|cursor| cursor.stream)
+        serde_json::from_str::<ListCursor>(&state).ok().map(|cursor| cursor.stream)
     }
 
-    fn shards_page(&self, mut cursor: Cursor, most: usize) -> Result<Reply, ApiError> {
+    fn shards_page(&self, mut cursor: ListCursor, most: usize) -> Result<Reply, ApiError> {
         let stream = self.find_by_name(&cursor.stream)?;
         if stream.id != cursor.stream_id {
             return Err(self.stream_not_found(&cursor.stream));
@@ -189,8 +189,8 @@ const FILTER_TYPES: &[&str] = &[
     "FROM_TIMESTAMP",
 ];
 
-fn keep(filter: Option<&ShardFilter>) -> Result<Keep, ApiError> {
-    let Some(filter) = filter else { return Ok(Keep::All) };
+fn keep(filter: Option<&ShardFilter>) -> Result<ShardSelector, ApiError> {
+    let Some(filter) = filter else { return Ok(ShardSelector::All) };
     let kind = filter.filter_type.as_deref().unwrap_or_default();
     let missing = |what: &str| {
         ApiError::invalid(format!("{what} must be specified for a ShardFilter of type {kind}."))
@@ -198,20 +198,20 @@ fn keep(filter: Option<&ShardFilter>) -> Result<Keep, ApiError> {
     match kind {
         "AFTER_SHARD_ID" => {
             let id = filter.shard_id.clone().ok_or_else(|| missing("ShardId"))?;
-            Ok(Keep::After(id))
+            Ok(ShardSelector::After(id))
         }
-        "AT_TRIM_HORIZON" => Ok(Keep::OpenAtHorizon),
-        "FROM_TRIM_HORIZON" => Ok(Keep::OpenSinceHorizon),
-        "AT_LATEST" => Ok(Keep::Open),
+        "AT_TRIM_HORIZON" => Ok(ShardSelector::OpenAtHorizon),
+        "FROM_TRIM_HORIZON" => Ok(ShardSelector::OpenSinceHorizon),
+        "AT_LATEST" => Ok(ShardSelector::Open),
         "AT_TIMESTAMP" | "FROM_TIMESTAMP" => {
             let at = filter.timestamp.ok_or_else(|| missing("Timestamp"))?.0;
-            Ok(if kind == "AT_TIMESTAMP" { Keep::OpenAt(at) } else { Keep::OpenSince(at) })
+            Ok(if kind == "AT_TIMESTAMP" { ShardSelector::OpenAt(at) } else { ShardSelector::OpenSince(at) })
         }
-        _ => Ok(Keep::All),
+        _ => Ok(ShardSelector::All),
     }
 }
 
-impl Keep {
+impl ShardSelector {
     fn holds(&self, topology: &Topology, state: &ShardState, now_ms: u64) -> bool {
         let horizon_ms = topology.horizon_ms(now_ms);
         // A stream younger than its retention began with the shards that have no parents. By time

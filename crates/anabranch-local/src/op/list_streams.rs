@@ -30,14 +30,14 @@ pub struct Reply {
     pub has_more_streams: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
-    pub stream_summaries: Vec<StreamSummary>,
+    pub stream_summaries: Vec<ListedStream>,
 }
 
 /// A stream in the list.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
-pub struct StreamSummary {
+pub struct ListedStream {
     pub stream_name: String,
     #[serde(rename = "StreamARN")]
     pub stream_arn: String,
@@ -65,7 +65,7 @@ impl Engine {
             let mut rest = streams.iter().filter(|(stream, _)| {
                 after.as_deref().is_none_or(|after| stream.name.as_str() > after)
             });
-            let page = rest.by_ref().take(limit).map(|(stream, status)| StreamSummary {
+            let page = rest.by_ref().take(limit).map(|(stream, status)| ListedStream {
                 stream_name: stream.name.clone(),
                 stream_arn: stream.arn.clone(),
                 stream_status: *status,

@@ -2,11 +2,11 @@
 //!
 //! Differs from AWS: the child is there at once, and not at the end of UPDATING.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::Site;
+use crate::fault::FaultSite;
 use crate::op::{Operation, StreamTarget};
 use crate::reshard;
 use anabranch_model::ids::ShardId;
@@ -35,7 +35,7 @@ impl Engine {
         let index = |id: &str| ShardId::from(id).index();
         let shards: Vec<u32> = index(low).into_iter().chain(index(high)).collect();
         let operation = Operation::MergeShards;
-        self.run_at(Site { operation, stream: Some(&name), shards: &shards }, || {
+        self.run_at(FaultSite { operation, stream: Some(&name), shards: &shards }, || {
             self.change_stream(&name, |scene| {
                 let lower = self.reshardable(scene, low)?;
                 let upper = self.reshardable(scene, high)?;
@@ -51,7 +51,7 @@ impl Engine {
                         self.home.account
                     ))
                 })?;
-                Ok(Some(What::Reshard(reshard)))
+                Ok(Some(ChangeKind::Reshard(reshard)))
             })
         })
     }

@@ -1,6 +1,6 @@
 //! Shard-level metrics: the part that switching on and off share.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -41,7 +41,7 @@ const METRICS: &[&str] = &[
     "IteratorAgeMilliseconds",
 ];
 
-type Metrics = BTreeSet<String>;
+type MetricNames = BTreeSet<String>;
 
 impl Engine {
     /// Changes the metrics of a stream: `change` is given those that are on and those asked for.
@@ -49,17 +49,17 @@ impl Engine {
         &self,
         operation: Operation,
         request: &Request,
-        change: impl FnOnce(&Metrics, &Metrics) -> Metrics,
+        change: impl FnOnce(&MetricNames, &MetricNames) -> MetricNames,
     ) -> Result<Reply, ApiError> {
         let asked = check(request)?;
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
         self.run(operation, Some(&name), || {
-            let (mut before, mut after) = (Metrics::new(), Metrics::new());
+            let (mut before, mut after) = (MetricNames::new(), MetricNames::new());
             self.change_stream(&name, |scene| {
                 before.clone_from(&scene.topology.metrics);
                 after = change(&before, &asked);
-                Ok(Some(What::Monitor { metrics: after.clone() }))
+                Ok(Some(ChangeKind::Monitor { metrics: after.clone() }))
             })?;
             Ok(Reply {
                 stream_arn: self.home.stream_arn(&name),
@@ -71,7 +71,7 @@ impl Engine {
     }
 }
 
-fn check(request: &Request) -> Result<Metrics, ApiError> {
+fn check(request: &Request) -> Result<MetricNames, ApiError> {
     let asked = request.shard_level_metrics.as_ref();
     let mut constraints = Constraints::new();
     constraints.present(asked, "shardLevelMetrics");

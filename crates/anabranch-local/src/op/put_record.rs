@@ -7,7 +7,7 @@ use crate::encryption::Encryption;
 use crate::engine::{Engine, StreamRef};
 use crate::error::ApiError;
 use crate::op::Operation;
-use crate::op::put_records::{Entry, EntryOutcome};
+use crate::op::put_records::{PutRecordsEntry, EntryOutcome};
 use crate::stream::Topology;
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub struct Request<'a> {
     /// The stream.
     pub stream: StreamRef<'a>,
     /// The record.
-    pub entry: Entry<'a>,
+    pub entry: PutRecordsEntry<'a>,
     /// A number that the record's own must be above.
     pub sequence_number_for_ordering: Option<Cow<'a, str>>,
 }

@@ -11,13 +11,13 @@ use crate::constraint::Constraints;
 use crate::encryption::Encryption;
 use crate::engine::{Engine, StreamRef};
 use crate::error::{ApiError, ErrorKind};
-use crate::fault::{ReplyFate, Site};
-use crate::journal::Append;
+use crate::fault::{ReplyFate, FaultSite};
+use crate::journal::JournalAppend;
 use crate::op::Operation;
 use crate::op::run::reply_lost;
 use crate::phase::Status;
 use crate::shard::Shard;
-use crate::shard_log::NewRecord;
+use crate::shard_log::LogRecord;
 use crate::stream::{Stream, Topology};
 use anabranch_model::hash::HashKey;
 use anabranch_model::limits;
@@ -31,12 +31,12 @@ pub struct Request<'a> {
     /// The stream.
     pub stream: StreamRef<'a>,
     /// The records.
-    pub records: Vec<Entry<'a>>,
+    pub records: Vec<PutRecordsEntry<'a>>,
 }
 
 /// One record to put.
 #[derive(Debug, Clone)]
-pub struct Entry<'a> {
+pub struct PutRecordsEntry<'a> {
     /// The partition key.
     pub partition_key: Cow<'a, str>,
     /// Where the record goes, in place of its key's hash.
@@ -97,14 +97,14 @@ impl Engine {
         &self,
         operation: Operation,
         stream: &StreamRef<'_>,
-        entries: &[Entry<'_>],
+        entries: &[PutRecordsEntry<'_>],
     ) -> u64 {
         let Ok(name) = self.resolve(stream) else { return 0 };
         let routed = self.find_by_name(&name).and_then(|s| route(&s.read(), entries));
         let mut shards: Vec<u32> =
             routed.unwrap_or_default().iter().map(|(shard, _)| *shard).collect();
         shards.dedup();
-        self.faults().delay_ms(Site { operation, stream: Some(&name), shards: &shards })
+        self.faults().delay_ms(FaultSite { operation, stream: Some(&name), shards: &shards })
     }
 
     /// Puts records for either operation; `check` sees the stream before anything happens.
@@ -112,7 +112,7 @@ impl Engine {
         &self,
         operation: Operation,
         name: &str,
-        entries: &[Entry<'_>],
+        entries: &[PutRecordsEntry<'_>],
         check: impl FnOnce(&Topology) -> Result<(), ApiError>,
     ) -> Result<Reply, ApiError> {
         check_entries(operation, entries)?;
@@ -133,16 +133,16 @@ impl Engine {
         let routes = route(&topology, entries)?;
         let mut shards: Vec<u32> = routes.iter().map(|(shard, _)| *shard).collect();
         shards.dedup();
-        let fate = self.faults().before(Site { operation, stream: Some(name), shards: &shards })?;
+        let fate = self.faults().before(FaultSite { operation, stream: Some(name), shards: &shards })?;
 
         let mut outcomes: Vec<Option<EntryOutcome>> = vec![None; entries.len()];
         for group in routes.chunk_by(|a, b| a.0 == b.0) {
             let shard = &topology.shards[group[0].0 as usize].shard;
             let horizon_ms = topology.horizon_ms(now_ms);
-            let batch = Batch { operation, stream: &stream, shard, now_ms, horizon_ms };
+            let batch = ShardEntries { operation, stream: &stream, shard, now_ms, horizon_ms };
             let records = group.iter().map(|(_, at)| {
                 let key = entries[*at].partition_key.as_ref();
-                (*at, NewRecord { partition_key: key, data: decoded.data(*at, &entries[*at]) })
+                (*at, LogRecord { partition_key: key, data: decoded.data(*at, &entries[*at]) })
             });
             self.store(&batch, records, &mut outcomes);
         }
@@ -157,11 +157,11 @@ impl Engine {
     /// Stores records in one shard, those that faults and limits let through.
     fn store<'a>(
         &self,
-        batch: &Batch<'_>,
-        records: impl ExactSizeIterator<Item = (usize, NewRecord<'a>)>,
+        batch: &ShardEntries<'_>,
+        records: impl ExactSizeIterator<Item = (usize, LogRecord<'a>)>,
         outcomes: &mut [Option<EntryOutcome>],
     ) {
-        let mut admitted: Vec<NewRecord<'_>> = Vec::with_capacity(records.len());
+        let mut admitted: Vec<LogRecord<'_>> = Vec::with_capacity(records.len());
         let mut places: Vec<usize> = Vec::with_capacity(records.len());
         let shard = batch.shard;
         let mut inside = shard.lock();
@@ -183,7 +183,7 @@ impl Engine {
         // A shard that nobody reads must not keep what is past retention.
         inside.log.trim(batch.horizon_ms);
         let bytes = admitted.iter().map(|record| record.partition_key.len() + record.data.len());
-        let Some(_room) = self.memory().room_for(admitted.len(), bytes.sum()) else {
+        let Some(_room) = self.memory().try_reserve(admitted.len(), bytes.sum()) else {
             let (code, message) = (ErrorKind::ProvisionedThroughputExceeded, self.memory_full());
             for at in places {
                 outcomes[at] = Some(EntryOutcome::Failed { code, message: message.clone() });
@@ -191,7 +191,7 @@ impl Engine {
             return;
         };
         let arrival_ms = inside.log.arrival_at(batch.now_ms);
-        let append = Append {
+        let append = JournalAppend {
             stream_id: batch.stream.id,
             shard: shard.index,
             first_counter: inside.log.next_counter(),
@@ -224,16 +224,16 @@ impl Engine {
         )
     }
 
-    fn entry_fault(&self, batch: &Batch<'_>) -> Option<ErrorKind> {
+    fn entry_fault(&self, batch: &ShardEntries<'_>) -> Option<ErrorKind> {
         if batch.operation != Operation::PutRecords {
             return None;
         }
         let shards = [batch.shard.index];
         let stream = Some(batch.stream.name.as_str());
-        self.faults().entry(Site { operation: batch.operation, stream, shards: &shards })
+        self.faults().entry(FaultSite { operation: batch.operation, stream, shards: &shards })
     }
 
-    fn entry_failed(&self, batch: &Batch<'_>, code: ErrorKind) -> EntryOutcome {
+    fn entry_failed(&self, batch: &ShardEntries<'_>, code: ErrorKind) -> EntryOutcome {
         let message = match code {
             ErrorKind::InternalFailure => "Internal service failure.".to_owned(),
             _ => self.rate_exceeded(batch.stream, &batch.shard.id),
@@ -243,7 +243,7 @@ impl Engine {
 }
 
 /// Where the records of one shard go.
-struct Batch<'a> {
+struct ShardEntries<'a> {
     operation: Operation,
     stream: &'a Stream,
     shard: &'a Shard,
@@ -259,8 +259,8 @@ struct Decoded {
 }
 
 impl Decoded {
-    fn of(entries: &[Entry<'_>]) -> Result<Self, ApiError> {
-        let encoded = |entry: &Entry<'_>| match &entry.data {
+    fn of(entries: &[PutRecordsEntry<'_>]) -> Result<Self, ApiError> {
+        let encoded = |entry: &PutRecordsEntry<'_>| match &entry.data {
             Payload::Raw(_) => 0,
             Payload::Base64(text) => text.len() / 4 * 3,
         };
@@ -279,14 +279,14 @@ impl Decoded {
     }
 
     /// Bytes of all keys and data.
-    fn total_bytes(&self, entries: &[Entry<'_>]) -> usize {
-        let size = |(at, entry): (usize, &Entry<'_>)| {
+    fn total_bytes(&self, entries: &[PutRecordsEntry<'_>]) -> usize {
+        let size = |(at, entry): (usize, &PutRecordsEntry<'_>)| {
             self.data(at, entry).len() + entry.partition_key.len()
         };
         entries.iter().enumerate().map(size).sum()
     }
 
-    fn data<'a>(&'a self, at: usize, entry: &'a Entry<'_>) -> &'a [u8] {
+    fn data<'a>(&'a self, at: usize, entry: &'a PutRecordsEntry<'_>) -> &'a [u8] {
         match &entry.data {
             Payload::Raw(bytes) => bytes,
             Payload::Base64(_) => &self.bytes[self.ranges[at].clone()],
@@ -306,7 +306,7 @@ fn not_base64(text: &str) -> ApiError {
     ApiError::new(ErrorKind::Serialization, text)
 }
 
-fn check_count(entries: &[Entry<'_>]) -> Result<(), ApiError> {
+fn check_count(entries: &[PutRecordsEntry<'_>]) -> Result<(), ApiError> {
     let must = match entries.len() {
         0 => "Member must have length greater than or equal to 1".to_owned(),
         count if count > limits::PUT_RECORDS_MAX_RECORDS => {
@@ -317,7 +317,7 @@ fn check_count(entries: &[Entry<'_>]) -> Result<(), ApiError> {
     };
     let member = "com.amazonaws.kinesis.v20131202.PutRecordsRequestEntry@c965e310";
     let shown = vec![member; entries.len().min(3)].join(", ");
-    Constraints::new().broken(&format!("'[{shown}]'"), "records", &must).check()
+    Constraints::new().add(&format!("'[{shown}]'"), "records", &must).check()
 }
 
 /// The path of an entry's field in messages.
@@ -328,7 +328,7 @@ fn path(operation: Operation, at: usize, field: &str) -> String {
     }
 }
 
-fn check_entries(operation: Operation, entries: &[Entry<'_>]) -> Result<(), ApiError> {
+fn check_entries(operation: Operation, entries: &[PutRecordsEntry<'_>]) -> Result<(), ApiError> {
     let mut constraints = Constraints::new();
     for (at, entry) in entries.iter().enumerate() {
         let key = entry.partition_key.as_ref();
@@ -347,7 +347,7 @@ fn check_entries(operation: Operation, entries: &[Entry<'_>]) -> Result<(), ApiE
 fn check_sizes(
     operation: Operation,
     topology: &Topology,
-    entries: &[Entry<'_>],
+    entries: &[PutRecordsEntry<'_>],
     decoded: &Decoded,
 ) -> Result<(), ApiError> {
     let most = topology.record_max_bytes();
@@ -359,7 +359,7 @@ fn check_sizes(
         if size > most {
             let value = format!("'java.nio.HeapByteBuffer[pos=0 lim={size} cap={size}]'");
             let words = format!("Member must have length less than or equal to {most}");
-            constraints.broken(&value, &path(operation, at, "data"), &words);
+            constraints.add(&value, &path(operation, at, "data"), &words);
         } else if size + key > most {
             over.get_or_insert((at, size + key));
         }
@@ -385,7 +385,7 @@ fn check_sizes(
 }
 
 /// The shard of each entry, by shard and then in the order of the request.
-fn route(topology: &Topology, entries: &[Entry<'_>]) -> Result<Vec<(u32, usize)>, ApiError> {
+fn route(topology: &Topology, entries: &[PutRecordsEntry<'_>]) -> Result<Vec<(u32, usize)>, ApiError> {
     let mut routes = Vec::with_capacity(entries.len());
     for (at, entry) in entries.iter().enumerate() {
         let explicit = match entry.explicit_hash_key.as_deref() {
@@ -407,12 +407,12 @@ fn route(topology: &Topology, entries: &[Entry<'_>]) -> Result<Vec<(u32, usize)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clock, Options};
+    use crate::{Clock, EngineOptions};
 
     #[test]
     fn a_shard_that_nobody_reads_keeps_nothing_past_retention() {
         let clock = Clock::manual(1_700_000_000_000);
-        let engine = Engine::new(Options::instant(), clock.clone());
+        let engine = Engine::new(EngineOptions::instant(), clock.clone());
         let name = Some("s".to_owned());
         let create = crate::op::create_stream::Request {
             stream_name: name,
@@ -420,7 +420,7 @@ mod tests {
             ..Default::default()
         };
         engine.create_stream(&create).unwrap();
-        let entry = Entry {
+        let entry = PutRecordsEntry {
             partition_key: "k".into(),
             explicit_hash_key: None,
             data: Payload::Raw(b"data"),

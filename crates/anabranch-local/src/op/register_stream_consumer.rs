@@ -1,6 +1,6 @@
 //! `RegisterStreamConsumer`: a fan-out consumer, CREATING for a while and then ACTIVE.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -61,7 +61,7 @@ impl Engine {
                     )));
                 }
                 created_ms = scene.now_ms;
-                Ok(Some(What::Register {
+                Ok(Some(ChangeKind::Register {
                     name: consumer.to_owned(),
                     arn: self.home.consumer_arn(&name, consumer, created_ms),
                     tags,

@@ -1,6 +1,6 @@
 //! `RemoveTagsFromStream`: removes tags of a stream; a key that is not there is no error.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -27,7 +27,7 @@ impl Engine {
         let name = self.resolve(&target)?;
         self.run(Operation::RemoveTagsFromStream, Some(&name), || {
             let keys = keys.into_iter().collect();
-            self.change_stream(&name, |_| Ok(Some(What::Untag { keys })))
+            self.change_stream(&name, |_| Ok(Some(ChangeKind::Untag { keys })))
         })
     }
 }

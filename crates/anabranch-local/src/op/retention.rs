@@ -1,6 +1,6 @@
 //! How long records are kept: the part that making it longer and shorter share.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -20,12 +20,12 @@ pub struct Request {
 
 /// Which way an operation may move the retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RetentionChange {
     Longer,
     Shorter,
 }
 
-impl Way {
+impl RetentionChange {
     /// The operation of this way.
     fn operation(self) -> Operation {
         match self {
@@ -50,7 +50,7 @@ impl Way {
 
 impl Engine {
     /// Changes how long the records of a stream are kept.
-    pub(crate) fn retain(&self, way: Way, request: &Request) -> Result<(), ApiError> {
+    pub(crate) fn retain(&self, way: RetentionChange, request: &Request) -> Result<(), ApiError> {
         let hours = check(request.retention_period_hours)?;
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
@@ -58,7 +58,7 @@ impl Engine {
             self.change_stream(&name, |scene| {
                 let current = scene.topology.retention_hours;
                 way.check(&name, hours, current)?;
-                Ok((hours != current).then_some(What::Retain { hours }))
+                Ok((hours != current).then_some(ChangeKind::Retain { hours }))
             })
         })
     }

@@ -1,9 +1,9 @@
 //! What every operation shares: the faults around it, and errors that name a shard.
 
 use crate::change::StreamMode;
-use crate::engine::{Engine, Scene, StreamRef};
+use crate::engine::{Engine, EngineView, StreamRef};
 use crate::error::{ApiError, ErrorKind};
-use crate::fault::{ReplyFate, Site};
+use crate::fault::{ReplyFate, FaultSite};
 use crate::op::Operation;
 use crate::phase::Status;
 use crate::stream::Stream;
@@ -23,13 +23,13 @@ impl Engine {
         stream: Option<&str>,
         body: impl FnOnce() -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        self.run_at(Site { operation, stream, shards: &[] }, body)
+        self.run_at(FaultSite { operation, stream, shards: &[] }, body)
     }
 
     /// Runs an operation between the faults that strike it.
     pub(crate) fn run_at<T>(
         &self,
-        site: Site<'_>,
+        site: FaultSite<'_>,
         body: impl FnOnce() -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let fate = self.faults().before(site)?;
@@ -54,11 +54,11 @@ impl Engine {
         let shards: Vec<u32> = shard.or(iterator.as_ref().map(|it| it.shard)).into_iter().collect();
         let resolved = self.resolve(stream).ok();
         let stream = resolved.as_deref().or(iterator.as_ref().map(|it| it.stream.as_str()));
-        self.faults().delay_ms(Site { operation, stream, shards: &shards })
+        self.faults().delay_ms(FaultSite { operation, stream, shards: &shards })
     }
 
     /// Refuses a change of a stream that is not ACTIVE.
-    pub(crate) fn require_active(&self, scene: &Scene<'_>) -> Result<(), ApiError> {
+    pub(crate) fn require_active(&self, scene: &EngineView<'_>) -> Result<(), ApiError> {
         match scene.status {
             Status::Active => Ok(()),
             status => Err(self.not_active(&scene.stream.name, status)),
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Refuses to reshard a stream whose shards the service chooses.
-    pub(crate) fn require_provisioned(scene: &Scene<'_>) -> Result<(), ApiError> {
+    pub(crate) fn require_provisioned(scene: &EngineView<'_>) -> Result<(), ApiError> {
         match scene.topology.mode {
             StreamMode::Provisioned => Ok(()),
             StreamMode::OnDemand => Err(ApiError::validation(

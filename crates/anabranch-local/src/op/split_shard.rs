@@ -2,11 +2,11 @@
 //!
 //! Differs from AWS: the children are there at once, and not at the end of UPDATING.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
-use crate::engine::{Engine, Scene};
+use crate::engine::{Engine, EngineView};
 use crate::error::ApiError;
-use crate::fault::Site;
+use crate::fault::FaultSite;
 use crate::op::{Operation, StreamTarget};
 use crate::reshard;
 use crate::stream::ShardState;
@@ -41,7 +41,7 @@ impl Engine {
         let index = ShardId::from(shard).index();
         let shards: Vec<u32> = index.into_iter().collect();
         let operation = Operation::SplitShard;
-        self.run_at(Site { operation, stream: Some(&name), shards: &shards }, || {
+        self.run_at(FaultSite { operation, stream: Some(&name), shards: &shards }, || {
             self.change_stream(&name, |scene| {
                 let state = self.reshardable(scene, shard)?;
                 self.check_shard_limit(scene.account_shards, 1)?;
@@ -62,7 +62,7 @@ impl Engine {
                         self.home.account
                     ))
                 })?;
-                Ok(Some(What::Reshard(reshard)))
+                Ok(Some(ChangeKind::Reshard(reshard)))
             })
         })
     }
@@ -70,7 +70,7 @@ impl Engine {
     /// The open shard of the given name, in a stream that can be resharded now.
     pub(crate) fn reshardable<'a>(
         &self,
-        scene: &Scene<'a>,
+        scene: &EngineView<'a>,
         shard: &str,
     ) -> Result<&'a ShardState, ApiError> {
         let (name, account) = (&scene.stream.name, &self.home.account);

@@ -6,11 +6,11 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::Site;
-use crate::op::get_shard_iterator::{Place, TYPES};
+use crate::fault::FaultSite;
+use crate::op::get_shard_iterator::{IteratorPosition, TYPES};
 use crate::op::{ConsumerTarget, Operation, Timestamp};
 use crate::phase::Status;
-use crate::subscription::{Subscription, Terms};
+use crate::subscription::{Subscription, SubscriptionTerms};
 use anabranch_model::ids::ShardId;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Engine {
             .sequence_number(position.sequence_number.as_deref(), "startingPosition.sequenceNumber")
             .check()?;
         let operation = Operation::SubscribeToShard;
-        let place = Place {
+        let place = IteratorPosition {
             kind: kind.unwrap_or_default(),
             number: position.sequence_number.as_deref(),
             at: position.timestamp,
@@ -67,7 +67,7 @@ impl Engine {
         let Some(index) = ShardId::from(shard_id).index() else {
             return Err(self.shard_not_found(&name, shard_id));
         };
-        let site = Site { operation, stream: Some(&name), shards: &[index] };
+        let site = FaultSite { operation, stream: Some(&name), shards: &[index] };
         self.run_at(site, || {
             let subscription = self.subscribe(&name, &consumer_arn, index, place)?;
             let falsely = self.faults().ends_falsely(site);
@@ -80,7 +80,7 @@ impl Engine {
         name: &str,
         consumer_arn: &str,
         index: u32,
-        place: Place<'_>,
+        place: IteratorPosition<'_>,
     ) -> Result<Subscription, ApiError> {
         let stream = self.find_by_name(name)?;
         let now_ms = self.now_ms();
@@ -108,7 +108,7 @@ impl Engine {
         let counter = self.place(name, &shard, place, now_ms)?;
         drop(topology);
         let options = self.options();
-        let terms = Terms {
+        let terms = SubscriptionTerms {
             max_ms: options.subscription_max_ms,
             heartbeat_ms: options.heartbeat_ms,
             paced: self.limits_enforced(),

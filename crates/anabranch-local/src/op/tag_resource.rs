@@ -1,6 +1,6 @@
 //! `TagResource`: sets tags of a stream or consumer.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -34,8 +34,8 @@ impl Engine {
                 let have = resource.tags(scene.topology, scene.now_ms)?;
                 tags::check_count(name, &self.home.account, have, &tags)?;
                 Ok(Some(match resource.consumer_name(scene.topology) {
-                    None => What::Tag { tags },
-                    Some(name) => What::TagConsumer { name, tags },
+                    None => ChangeKind::Tag { tags },
+                    Some(name) => ChangeKind::TagConsumer { name, tags },
                 }))
             })
         })

@@ -1,6 +1,6 @@
 //! `UntagResource`: removes tags of a stream or consumer; a key that is not there is no error.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -33,8 +33,8 @@ impl Engine {
                 resource.tags(scene.topology, scene.now_ms)?;
                 let keys = keys.into_iter().collect();
                 Ok(Some(match resource.consumer_name(scene.topology) {
-                    None => What::Untag { keys },
-                    Some(name) => What::UntagConsumer { name, keys },
+                    None => ChangeKind::Untag { keys },
+                    Some(name) => ChangeKind::UntagConsumer { name, keys },
                 }))
             })
         })

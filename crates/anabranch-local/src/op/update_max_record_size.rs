@@ -1,6 +1,6 @@
 //! `UpdateMaxRecordSize`: larger records, up to 10 MiB.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -35,7 +35,7 @@ impl Engine {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
                 let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
-                Ok(Some(What::RecordMax { kib, until_ms }))
+                Ok(Some(ChangeKind::RecordMax { kib, until_ms }))
             })
         })
     }

@@ -3,7 +3,7 @@
 //! Differs from AWS: the new shards are there at once, calls a day are not limited, and the
 //! intermediate shards are those of the plan in `reshard.rs`, each with its parents.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -59,7 +59,7 @@ impl Engine {
                 self.check_shard_limit(scene.account_shards, more)?;
                 let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let plan = reshard::to_count(scene.topology, wanted, scene.now_ms, until_ms);
-                Ok(plan.map(What::Reshard))
+                Ok(plan.map(ChangeKind::Reshard))
             })?;
             Ok(Reply {
                 stream_arn: self.home.stream_arn(&name),

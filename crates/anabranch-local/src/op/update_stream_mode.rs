@@ -2,7 +2,7 @@
 //!
 //! Differs from AWS: the number of shards stays what it is.
 
-use crate::change::What;
+use crate::change::ChangeKind;
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -35,7 +35,7 @@ impl Engine {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
                 let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
-                Ok((scene.topology.mode != mode).then_some(What::Mode { mode, until_ms }))
+                Ok((scene.topology.mode != mode).then_some(ChangeKind::Mode { mode, until_ms }))
             })
         })
     }

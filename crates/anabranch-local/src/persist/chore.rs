@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// What one journal file holds of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
+struct StreamShare {
     /// Bytes of its entries.
     bytes: u64,
     /// When the newest of its records arrived.
@@ -14,11 +14,11 @@ struct Share {
 
 /// What the journal files hold, by file and stream.
 #[derive(Debug, Default)]
-pub(super) struct Usage(BTreeMap<u64, BTreeMap<u64, Share>>);
+pub(super) struct Usage(BTreeMap<u64, BTreeMap<u64, StreamShare>>);
 
 /// What to do with the oldest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chore {
+pub(super) enum MaintenanceTask {
     /// No record below this file is needed: delete all below.
     DropBelow(u64),
     /// Little below this file is needed: make one small file of all below.
@@ -34,7 +34,7 @@ impl Usage {
     /// Counts records that were written to a file.
     pub(super) fn count(&mut self, file: u64, stream_id: u64, bytes: u64, arrival_ms: u64) {
         let shares = self.0.entry(file).or_default();
-        let share = shares.entry(stream_id).or_insert(Share { bytes: 0, newest_ms: 0 });
+        let share = shares.entry(stream_id).or_insert(StreamShare { bytes: 0, newest_ms: 0 });
         share.bytes += bytes;
         share.newest_ms = share.newest_ms.max(arrival_ms);
     }
@@ -47,17 +47,17 @@ impl Usage {
     /// What is due, if the files `files` are there, the newest of them being written. `horizons`
     /// gives for each stream that is there the time before which its records are past retention.
     /// Less than `worth` bytes are not worth a rewriting.
-    pub(super) fn chore(
+    pub(super) fn next_task(
         &self,
         files: RangeInclusive<u64>,
         horizons: &BTreeMap<u64, u64>,
         worth: u64,
-    ) -> Option<Chore> {
+    ) -> Option<MaintenanceTask> {
         let (oldest, newest) = files.into_inner();
         let needed = (oldest..newest).find(|file| self.bytes(*file, horizons).live > 0);
         let needed = needed.unwrap_or(newest);
         if needed > oldest {
-            return Some(Chore::DropBelow(needed));
+            return Some(MaintenanceTask::DropBelow(needed));
         }
         let (mut sum, mut below) = (Bytes::default(), None);
         for file in (oldest..newest).take(COMPACT_MAX_FILES) {
@@ -67,7 +67,7 @@ impl Usage {
                 below = Some(file + 1);
             }
         }
-        below.map(Chore::CompactBelow)
+        below.map(MaintenanceTask::CompactBelow)
     }
 
     /// Forgets the files below `file`.
@@ -106,22 +106,22 @@ mod tests {
     use super::*;
 
     /// Files 1 to 4, the last being written; streams 1 and 2 are there, records before 1,000 are past retention.
-    fn check(counts: &[(u64, u64, u64, u64)], chore: Option<Chore>) {
+    fn check(counts: &[(u64, u64, u64, u64)], chore: Option<MaintenanceTask>) {
         let mut usage = Usage::default();
         for (file, stream, bytes, arrival_ms) in counts {
             usage.count(*file, *stream, *bytes, *arrival_ms);
         }
         let horizons = BTreeMap::from([(1, 1_000), (2, 1_000)]);
-        assert_eq!(usage.chore(1..=4, &horizons, 50), chore, "{counts:?}");
+        assert_eq!(usage.next_task(1..=4, &horizons, 50), chore, "{counts:?}");
     }
 
     #[test]
     fn files_go_when_no_record_in_them_is_needed() {
         check(&[(1, 1, 90, 1_000), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], None);
-        check(&[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], Some(Chore::DropBelow(2)));
+        check(&[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], Some(MaintenanceTask::DropBelow(2)));
         // Stream 3 is gone.
-        check(&[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)], Some(Chore::DropBelow(4)));
-        check(&[], Some(Chore::DropBelow(4)));
+        check(&[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)], Some(MaintenanceTask::DropBelow(4)));
+        check(&[], Some(MaintenanceTask::DropBelow(4)));
     }
 
     #[test]
@@ -129,19 +129,19 @@ mod tests {
         let (live, dead) = (1_000, 999);
         check(
             &[(1, 1, 50, live), (1, 2, 50, dead), (2, 1, 90, live), (3, 1, 90, live)],
-            Some(Chore::CompactBelow(2)),
+            Some(MaintenanceTask::CompactBelow(2)),
         );
         check(
             &[(1, 1, 90, live), (2, 1, 90, dead), (3, 1, 90, live)],
-            Some(Chore::CompactBelow(3)),
+            Some(MaintenanceTask::CompactBelow(3)),
         );
         check(
             &[(1, 1, 90, live), (2, 1, 90, dead), (3, 1, 90, dead)],
-            Some(Chore::CompactBelow(4)),
+            Some(MaintenanceTask::CompactBelow(4)),
         );
         check(&[(1, 1, 60, live), (1, 2, 59, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
         // Changes of metadata are never needed in a file that has a next one.
-        check(&[(1, 1, 60, live), (1, NO_STREAM, 60, 0)], Some(Chore::CompactBelow(4)));
+        check(&[(1, 1, 60, live), (1, NO_STREAM, 60, 0)], Some(MaintenanceTask::CompactBelow(4)));
         // Too little to be worth it.
         check(&[(1, 1, 20, live), (1, 2, 49, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
     }

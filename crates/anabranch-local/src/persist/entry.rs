@@ -8,23 +8,23 @@
 //! Numbers of a put are variable-length, seven bits a byte, the low ones first.
 
 use crate::change::Change;
-use crate::journal::Append;
-use crate::shard_log::NewRecord;
+use crate::journal::JournalAppend;
+use crate::shard_log::LogRecord;
 
 const CHANGE: u8 = 1;
 const PUT: u8 = 2;
 
 /// An entry as it is read back.
-pub(super) enum Entry<'a> {
+pub(super) enum JournalEntry<'a> {
     /// A change of metadata.
     Change(Box<Change>),
     /// Records that a shard took in.
-    Put(Put<'a>),
+    Put(PutEntry<'a>),
 }
 
 /// Records that one shard took in at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Put<'a> {
+pub(super) struct PutEntry<'a> {
     pub(super) stream_id: u64,
     pub(super) shard: u32,
     pub(super) first_counter: u64,
@@ -38,7 +38,7 @@ pub(super) fn write_change(out: &mut Vec<u8>, change: &Change) {
     serde_json::to_writer(out, change).expect("texts and numbers are always JSON");
 }
 
-pub(super) fn write_put(out: &mut Vec<u8>, append: &Append<'_>) {
+pub(super) fn write_put(out: &mut Vec<u8>, append: &JournalAppend<'_>) {
     out.push(PUT);
     let head = [
         append.stream_id,
@@ -58,32 +58,32 @@ pub(super) fn write_put(out: &mut Vec<u8>, append: &Append<'_>) {
     }
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<Entry<'_>, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<JournalEntry<'_>, String> {
     match bytes.split_first() {
         Some((&CHANGE, json)) => serde_json::from_slice(json)
-            .map(|change| Entry::Change(Box::new(change)))
+            .map(|change| JournalEntry::Change(Box::new(change)))
             .map_err(|problem| format!("a change is not understood: {problem}")),
         Some((&PUT, put)) => {
-            read_put(put).map(Entry::Put).ok_or_else(|| "a put is not understood".to_owned())
+            read_put(put).map(JournalEntry::Put).ok_or_else(|| "a put is not understood".to_owned())
         }
         _ => Err("its kind is not known".to_owned()),
     }
 }
 
-fn read_put(mut rest: &[u8]) -> Option<Put<'_>> {
+fn read_put(mut rest: &[u8]) -> Option<PutEntry<'_>> {
     let [stream_id, shard, first_counter, arrival_ms, records] = read_numbers(&mut rest)?;
     let shard = u32::try_from(shard).ok()?;
-    Some(Put { stream_id, shard, first_counter, arrival_ms, records, rest })
+    Some(PutEntry { stream_id, shard, first_counter, arrival_ms, records, rest })
 }
 
-impl Put<'_> {
+impl PutEntry<'_> {
     /// The counter behind the last record's, unless that is beyond all numbers.
     pub(super) fn end_counter(&self) -> Option<u64> {
         self.first_counter.checked_add(self.records)
     }
 
     /// Gives each record in order. An error text when they are not what the head says.
-    pub(super) fn for_each(self, mut take: impl FnMut(&NewRecord<'_>)) -> Result<(), String> {
+    pub(super) fn for_each(self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<(), String> {
         let mut rest = self.rest;
         for _ in 0..self.records {
             let record = read_record(&mut rest).ok_or("a record of a put is not understood")?;
@@ -93,12 +93,12 @@ impl Put<'_> {
     }
 }
 
-fn read_record<'a>(rest: &mut &'a [u8]) -> Option<NewRecord<'a>> {
+fn read_record<'a>(rest: &mut &'a [u8]) -> Option<LogRecord<'a>> {
     let [key_len, data_len] = read_numbers(rest)?;
     let (key, behind) = rest.split_at_checked(usize::try_from(key_len).ok()?)?;
     let (data, behind) = behind.split_at_checked(usize::try_from(data_len).ok()?)?;
     *rest = behind;
-    Some(NewRecord { partition_key: std::str::from_utf8(key).ok()?, data })
+    Some(LogRecord { partition_key: std::str::from_utf8(key).ok()?, data })
 }
 
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
@@ -151,13 +151,13 @@ mod tests {
         ) {
             let borrowed: Vec<_> = records
                 .iter()
-                .map(|(key, data)| NewRecord { partition_key: key, data })
+                .map(|(key, data)| LogRecord { partition_key: key, data })
                 .collect();
             let append =
-                Append { stream_id, shard, first_counter, arrival_ms, records: &borrowed };
+                JournalAppend { stream_id, shard, first_counter, arrival_ms, records: &borrowed };
             let mut bytes = Vec::new();
             write_put(&mut bytes, &append);
-            let Ok(Entry::Put(put)) = read(&bytes) else { panic!("not a put") };
+            let Ok(JournalEntry::Put(put)) = read(&bytes) else { panic!("not a put") };
             prop_assert_eq!((put.stream_id, put.shard), (stream_id, shard));
             prop_assert_eq!((put.first_counter, put.arrival_ms), (first_counter, arrival_ms));
             let mut back = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..4) {
             let bytes = [&[kind], &bytes[..]].concat();
-            if let Ok(Entry::Put(put)) = read(&bytes) {
+            if let Ok(JournalEntry::Put(put)) = read(&bytes) {
                 let _ = put.for_each(|_| ());
             }
         }

@@ -52,7 +52,7 @@ pub(super) struct Frame {
 
 /// Why there is no frame at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotAFrame {
+pub(super) enum FrameError {
     #[error("the file ends inside an entry")]
     Incomplete,
     #[error("the checksum of an entry does not match its bytes")]
@@ -87,13 +87,13 @@ pub(super) fn write(
 }
 
 /// Reads the frame at `at`. Nothing is allocated, whatever the length field says.
-pub(super) fn read(file: &[u8], at: usize, salt: u32) -> Result<Frame, NotAFrame> {
-    let head = header(file, at).ok_or(NotAFrame::Incomplete)?;
-    let checked = file.get(at + CHECKED_FROM..head.payload.end).ok_or(NotAFrame::Incomplete)?;
+pub(super) fn read(file: &[u8], at: usize, salt: u32) -> Result<Frame, FrameError> {
+    let head = header(file, at).ok_or(FrameError::Incomplete)?;
+    let checked = file.get(at + CHECKED_FROM..head.payload.end).ok_or(FrameError::Incomplete)?;
     if checksum(salt, head.length, checked) != head.checksum {
-        return Err(NotAFrame::Checksum);
+        return Err(FrameError::Checksum);
     }
-    let kind = Kind::of_code(head.kind).ok_or(NotAFrame::Kind)?;
+    let kind = Kind::of_code(head.kind).ok_or(FrameError::Kind)?;
     Ok(Frame { number: head.number, kind, payload: head.payload })
 }
 
@@ -111,7 +111,7 @@ pub(super) fn find(file: &[u8], from: usize, salt: u32, numbers: &Range<u64>) ->
 }
 
 /// The fields in front of a payload, not yet believed.
-struct Header {
+struct FrameHeader {
     length: u32,
     checksum: u32,
     number: u64,
@@ -119,14 +119,14 @@ struct Header {
     payload: Range<usize>,
 }
 
-fn header(file: &[u8], at: usize) -> Option<Header> {
+fn header(file: &[u8], at: usize) -> Option<FrameHeader> {
     let bytes: &[u8; FRAME_HEADER_BYTES] = file.get(at..)?.first_chunk()?;
     let (length, rest) = bytes.split_first_chunk()?;
     let (checksum, rest) = rest.split_first_chunk()?;
     let (number, rest) = rest.split_first_chunk()?;
     let length = u32::from_le_bytes(*length);
     let payload = at + FRAME_HEADER_BYTES;
-    Some(Header {
+    Some(FrameHeader {
         length,
         checksum: u32::from_le_bytes(*checksum),
         number: u64::from_le_bytes(*number),
@@ -174,13 +174,13 @@ mod tests {
             assert!(read(&flipped, 0, SALT).is_err(), "bit {bit}");
         }
         for length in 0..whole.len() {
-            assert_eq!(read(&whole[..length], 0, SALT), Err(NotAFrame::Incomplete));
+            assert_eq!(read(&whole[..length], 0, SALT), Err(FrameError::Incomplete));
         }
     }
 
     #[test]
     fn a_frame_of_another_file_is_not_one() {
-        assert_eq!(read(&framed(42, b"payload"), 0, SALT + 1), Err(NotAFrame::Checksum));
+        assert_eq!(read(&framed(42, b"payload"), 0, SALT + 1), Err(FrameError::Checksum));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct FileHeader {
 
 /// Why a file doesn't begin with a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotAHeader {
+pub(super) enum HeaderError {
     #[error("the file does not begin like a journal")]
     Magic,
     #[error("it has format {0}, and this version reads format {FORMAT_VERSION} only")]
@@ -47,17 +47,17 @@ impl FileHeader {
     }
 
     /// The version is looked at before the checksum, because another version may check otherwise.
-    pub(super) fn read(file: &[u8]) -> Result<Self, NotAHeader> {
-        let bytes: &[u8; FILE_HEADER_BYTES] = file.first_chunk().ok_or(NotAHeader::Magic)?;
+    pub(super) fn read(file: &[u8]) -> Result<Self, HeaderError> {
+        let bytes: &[u8; FILE_HEADER_BYTES] = file.first_chunk().ok_or(HeaderError::Magic)?;
         if !bytes.starts_with(MAGIC) {
-            return Err(NotAHeader::Magic);
+            return Err(HeaderError::Magic);
         }
         let version = u32_at(bytes, 8);
         if version != FORMAT_VERSION {
-            return Err(NotAHeader::Version(version));
+            return Err(HeaderError::Version(version));
         }
         if crc32fast::hash(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {
-            return Err(NotAHeader::Checksum);
+            return Err(HeaderError::Checksum);
         }
         Ok(Self {
             salt: u32_at(bytes, 12),
@@ -99,6 +99,6 @@ mod tests {
         let mut bytes = Vec::new();
         FileHeader { salt: 1, file: 2, first: 3, replaces_older: true }.write(&mut bytes);
         bytes[8] = 9;
-        assert_eq!(FileHeader::read(&bytes), Err(NotAHeader::Version(9)));
+        assert_eq!(FileHeader::read(&bytes), Err(HeaderError::Version(9)));
     }
 }

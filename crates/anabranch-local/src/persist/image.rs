@@ -3,8 +3,8 @@
 //! A snapshot of changes needs no second way to build a stream: what reads it is the `apply` that
 //! every change goes through. What changes can't say is kept beside them.
 
-use crate::change::{Change, Creation, NewShard, Reshard, What};
-use crate::phase::Phase;
+use crate::change::{Change, Creation, NewShard, Reshard, ChangeKind};
+use crate::phase::Lifecycle;
 use crate::stream::{ShardState, Stream, Topology};
 use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// All metadata of an engine.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Image {
+pub(super) struct MetadataSnapshot {
     /// The number of the next stream; those of streams that are gone are not used again.
     pub(super) next_stream_id: u64,
     /// What makes the streams as they are.
@@ -21,7 +21,7 @@ pub(super) struct Image {
     pub(super) counters: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Image {
+impl MetadataSnapshot {
     /// The state of the given streams, without those that are gone at `now_ms`.
     pub(super) fn of<'a>(
         next_stream_id: u64,
@@ -52,15 +52,15 @@ impl Image {
 
 /// The changes that make one stream as it is.
 fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> {
-    let change = |at_ms: u64, what: What| Change { stream: stream.name.clone(), at_ms, what };
+    let change = |at_ms: u64, what: ChangeKind| Change { stream: stream.name.clone(), at_ms, what };
     let (first, later) = generations(topology);
     let created_until = match topology.phase {
-        Phase::Creating { until_ms } => until_ms,
-        Phase::Updating { .. } | Phase::Deleting { .. } => 0,
+        Lifecycle::Creating { until_ms } => until_ms,
+        Lifecycle::Updating { .. } | Lifecycle::Deleting { .. } => 0,
     };
     let mut changes = vec![change(
         stream.created_ms,
-        What::Create(Creation {
+        ChangeKind::Create(Creation {
             id: stream.id,
             mode: topology.mode,
             shards: first,
@@ -69,37 +69,37 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
             until_ms: created_until,
         }),
     )];
-    changes.extend(later.into_iter().map(|(at_ms, reshard)| change(at_ms, What::Reshard(reshard))));
+    changes.extend(later.into_iter().map(|(at_ms, reshard)| change(at_ms, ChangeKind::Reshard(reshard))));
     let then = stream.created_ms;
     // At this moment a new stream's retention reaches back to what is gone, and no further.
     let retained_ms = topology.gone_before_ms + u64::from(limits::RETENTION_MIN_HOURS) * 3_600_000;
-    changes.push(change(retained_ms, What::Retain { hours: topology.retention_hours }));
+    changes.push(change(retained_ms, ChangeKind::Retain { hours: topology.retention_hours }));
     if !topology.metrics.is_empty() {
-        changes.push(change(then, What::Monitor { metrics: topology.metrics.clone() }));
+        changes.push(change(then, ChangeKind::Monitor { metrics: topology.metrics.clone() }));
     }
     // What sets the phase comes last, because each of these sets it.
     match topology.phase {
-        Phase::Creating { .. } => {}
-        Phase::Updating { until_ms } => {
+        Lifecycle::Creating { .. } => {}
+        Lifecycle::Updating { until_ms } => {
             let key_id = topology.key_id.clone();
-            changes.push(change(then, What::Encrypt { key_id, until_ms }));
+            changes.push(change(then, ChangeKind::Encrypt { key_id, until_ms }));
         }
-        Phase::Deleting { until_ms } => {
+        Lifecycle::Deleting { until_ms } => {
             let key_id = topology.key_id.clone();
-            changes.push(change(then, What::Encrypt { key_id, until_ms: 0 }));
-            changes.push(change(then, What::Delete { until_ms }));
+            changes.push(change(then, ChangeKind::Encrypt { key_id, until_ms: 0 }));
+            changes.push(change(then, ChangeKind::Delete { until_ms }));
         }
     }
     for consumer in topology.consumers.values().filter(|c| c.phase.status(now_ms).is_some()) {
         let (until_ms, gone_ms) = match consumer.phase {
-            Phase::Creating { until_ms } | Phase::Updating { until_ms } => (until_ms, None),
-            Phase::Deleting { until_ms } => (0, Some(until_ms)),
+            Lifecycle::Creating { until_ms } | Lifecycle::Updating { until_ms } => (until_ms, None),
+            Lifecycle::Deleting { until_ms } => (0, Some(until_ms)),
         };
         let (name, arn) = (consumer.name.clone(), consumer.arn.clone());
         let tags = consumer.tags.clone();
-        let register = What::Register { name: name.clone(), arn, tags, until_ms };
+        let register = ChangeKind::Register { name: name.clone(), arn, tags, until_ms };
         changes.push(change(consumer.created_ms, register));
-        changes.extend(gone_ms.map(|until_ms| change(then, What::Deregister { name, until_ms })));
+        changes.extend(gone_ms.map(|until_ms| change(then, ChangeKind::Deregister { name, until_ms })));
     }
     changes
 }

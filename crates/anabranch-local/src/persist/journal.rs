@@ -11,8 +11,8 @@ use super::error::{AppendError, OpenError, SyncError};
 use super::folder::Folder;
 use super::frame::{self, Kind};
 use super::header::FileHeader;
-use super::replay::{self, Apply, CutTail, End};
-use super::sync::{Fsync, Syncer, Target};
+use super::replay::{self, Apply, CutTail, JournalEnd};
+use super::sync::{Fsync, Syncer, SyncTarget};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::RangeInclusive;
@@ -41,7 +41,7 @@ impl Default for JournalOptions {
 
 /// Where an entry was written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryLocation {
     /// The file that holds it.
     pub(super) file: u64,
     /// The bytes that it takes there.
@@ -52,18 +52,18 @@ pub(super) struct Place {
 
 /// An open journal. Dropping it syncs (unless the policy is `never`) and frees the folder.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct JournalFiles {
     /// Where files are full.
     file_bytes: u64,
     /// The thread that syncs; before `inner`, so that it ends first.
     syncer: Syncer,
     /// The files. Shared with the syncing thread.
-    inner: Arc<Inner>,
+    inner: Arc<JournalState>,
 }
 
 /// What the first file of a new journal is made of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct First<'a> {
+pub(super) struct FirstFile<'a> {
     /// Any number, another one for each journal.
     pub(super) salt: u32,
     /// The state that the journal begins with.
@@ -72,23 +72,23 @@ pub(super) struct First<'a> {
 
 /// What opening a journal found.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedJournal {
     /// The journal, ready for appending.
-    pub(super) journal: Journal,
+    pub(super) journal: JournalFiles,
     /// The half-written end that was cut off, if there was one.
     pub(super) cut: Option<CutTail>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct JournalState {
     /// Where the files are.
     folder: Folder,
     /// The newest file.
-    writer: Mutex<Writer>,
+    writer: Mutex<JournalWriter>,
 }
 
 #[derive(Debug)]
-struct Writer {
+struct JournalWriter {
     /// The newest file, its cursor at the end.
     file: Arc<File>,
     /// Its number.
@@ -110,34 +110,34 @@ struct Writer {
     broken: Option<String>,
 }
 
-impl Journal {
+impl JournalFiles {
     /// Opens the journal in `folder`, feeding everything in it to `apply`. An empty folder gets
     /// the `first` file.
     pub(super) fn open(
         folder: &Path,
         options: JournalOptions,
-        first: First<'_>,
+        first: FirstFile<'_>,
         apply: &mut Apply<'_>,
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<OpenedJournal, OpenError> {
         let folder = Folder::open(folder)?;
         let (writer, cut) = match replay::replay(&folder, apply)? {
-            Some(end) => Writer::resume(&folder, &end, options.file_bytes)?,
-            None => (Writer::begin(&folder, options, first)?, None),
+            Some(end) => JournalWriter::resume(&folder, &end, options.file_bytes)?,
+            None => (JournalWriter::begin(&folder, options, first)?, None),
         };
         let path = folder.file(writer.number);
         let synced_up_to = writer.next - 1;
-        let inner = Arc::new(Inner { folder, writer: Mutex::new(writer) });
-        let target = Arc::clone(&inner) as Arc<dyn Target>;
+        let inner = Arc::new(JournalState { folder, writer: Mutex::new(writer) });
+        let target = Arc::clone(&inner) as Arc<dyn SyncTarget>;
         let syncer = Syncer::start(options.fsync, synced_up_to, target).map_err(|source| {
             OpenError::Io { verb: "start the thread that syncs", path, source }
         })?;
         let journal = Self { file_bytes: options.file_bytes, syncer, inner };
-        Ok(Opened { journal, cut })
+        Ok(OpenedJournal { journal, cut })
     }
 
     /// Appends the entry that `fill` writes to the end of its argument. It is written when this
     /// returns: killing the process can't lose it.
-    pub(super) fn append(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Place, AppendError> {
+    pub(super) fn append(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<EntryLocation, AppendError> {
         self.inner.writer().append(Kind::Entry, fill)
     }
 
@@ -214,14 +214,14 @@ impl Journal {
     }
 }
 
-impl Inner {
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+impl JournalState {
+    fn writer(&self) -> MutexGuard<'_, JournalWriter> {
         // A panic can happen in a `fill` only, when nothing of the frame is written yet.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Target for Inner {
+impl SyncTarget for JournalState {
     fn target(&self) -> (Arc<File>, u64) {
         let writer = self.writer();
         (Arc::clone(&writer.file), writer.next - 1)
@@ -232,12 +232,12 @@ impl Target for Inner {
     }
 }
 
-impl Writer {
+impl JournalWriter {
     /// Makes the first file of a journal.
     fn begin(
         folder: &Folder,
         options: JournalOptions,
-        first: First<'_>,
+        first: FirstFile<'_>,
     ) -> Result<Self, OpenError> {
         let header = FileHeader { salt: first.salt, file: 1, first: 1, replaces_older: false };
         let (file, length) = folder.create(header, first.snapshot).map_err(|source| {
@@ -259,7 +259,7 @@ impl Writer {
     /// Goes on where a replay ended: cuts a torn tail, finishes an interrupted deletion.
     fn resume(
         folder: &Folder,
-        end: &End,
+        end: &JournalEnd,
         full_at: u64,
     ) -> Result<(Self, Option<CutTail>), OpenError> {
         let path = folder.file(end.file);
@@ -302,7 +302,7 @@ impl Writer {
         &mut self,
         kind: Kind,
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Place, AppendError> {
+    ) -> Result<EntryLocation, AppendError> {
         self.refuse_if_broken()?;
         self.frame.clear();
         frame::write(&mut self.frame, self.salt, self.next, kind, fill)
@@ -312,7 +312,7 @@ impl Writer {
             return Err(AppendError::Write(problem.to_string()));
         }
         self.length += self.frame.len() as u64;
-        let place = Place {
+        let place = EntryLocation {
             file: self.number,
             bytes: self.frame.len() as u64,
             full: self.length >= self.full_at,

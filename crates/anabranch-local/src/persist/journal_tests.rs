@@ -1,8 +1,8 @@
 //! Promises of the journal, on real files.
 
 use super::error::{AppendError, OpenError};
-use super::journal::{DEFAULT_FILE_BYTES, First, Journal, JournalOptions};
-use super::replay::{Content, CutTail};
+use super::journal::{DEFAULT_FILE_BYTES, FirstFile, JournalFiles, JournalOptions};
+use super::replay::{ReplayedContent, CutTail};
 use super::sync::Fsync;
 use proptest::prelude::*;
 use std::fs;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const OPTIONS: JournalOptions =
     JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES, trouble: |_| () };
-const FIRST: First<'_> = First { salt: 99, snapshot: b"first" };
+const FIRST: FirstFile<'_> = FirstFile { salt: 99, snapshot: b"first" };
 
 /// What a journal gave back: its entries as text, and the tail that was cut.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,14 +24,14 @@ struct Found {
 fn open_with(
     folder: &Path,
     options: JournalOptions,
-    first: First<'_>,
-) -> Result<(Journal, Found), OpenError> {
+    first: FirstFile<'_>,
+) -> Result<(JournalFiles, Found), OpenError> {
     let mut entries = Vec::new();
-    let opened = Journal::open(folder, options, first, &mut |entry| {
+    let opened = JournalFiles::open(folder, options, first, &mut |entry| {
         let (mark, payload) = match entry.content {
-            Content::Start(payload) => ("^", payload),
-            Content::Snapshot(payload) => ("|", payload),
-            Content::Appended(payload) => ("", payload),
+            ReplayedContent::Start(payload) => ("^", payload),
+            ReplayedContent::Snapshot(payload) => ("|", payload),
+            ReplayedContent::Appended(payload) => ("", payload),
         };
         entries.push(format!("{mark}{}", String::from_utf8_lossy(payload)));
         Ok(())
@@ -39,11 +39,11 @@ fn open_with(
     Ok((opened.journal, Found { entries, cut: opened.cut }))
 }
 
-fn open(folder: &Path) -> Result<(Journal, Found), OpenError> {
+fn open(folder: &Path) -> Result<(JournalFiles, Found), OpenError> {
     open_with(folder, OPTIONS, FIRST)
 }
 
-fn append(journal: &Journal, payload: &[u8]) -> Result<(), AppendError> {
+fn append(journal: &JournalFiles, payload: &[u8]) -> Result<(), AppendError> {
     journal.append(|out| out.extend_from_slice(payload)).map(drop)
 }
 
@@ -260,7 +260,7 @@ fn a_tail_of_zeros_is_torn_and_journal_bytes_inside_a_record_are_not_a_frame() {
     let elsewhere = TempDir::new().unwrap();
     {
         let (journal, _) =
-            open_with(elsewhere.path(), OPTIONS, First { salt: 5, ..FIRST }).unwrap();
+            open_with(elsewhere.path(), OPTIONS, FirstFile { salt: 5, ..FIRST }).unwrap();
         for _ in 0..20 {
             append(&journal, b"not ours").unwrap();
         }
@@ -379,8 +379,8 @@ fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
 #[test]
 fn an_entry_that_the_engine_refuses_is_named() {
     let dir = three_files();
-    let problem = Journal::open(dir.path(), OPTIONS, FIRST, &mut |entry| match entry.content {
-        Content::Appended(b"bb") => Err("no such stream".to_owned()),
+    let problem = JournalFiles::open(dir.path(), OPTIONS, FIRST, &mut |entry| match entry.content {
+        ReplayedContent::Appended(b"bb") => Err("no such stream".to_owned()),
         _ => Ok(()),
     })
     .expect_err("an entry is refused")

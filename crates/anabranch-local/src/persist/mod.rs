@@ -28,5 +28,5 @@ mod journal_tests;
 pub use error::OpenError;
 pub use journal::{DEFAULT_FILE_BYTES, JournalOptions};
 pub use replay::CutTail;
-pub use store::Recovered;
-pub use sync::{Fsync, NotAFsync};
+pub use store::RecoveredEngine;
+pub use sync::{Fsync, ParseFsyncError};

@@ -6,22 +6,22 @@
 
 use super::error::OpenError;
 use super::folder::Folder;
-use super::frame::{self, FRAME_HEADER_BYTES, Kind, NotAFrame};
+use super::frame::{self, FRAME_HEADER_BYTES, Kind, FrameError};
 use super::header::{FILE_HEADER_BYTES, FileHeader};
 use std::path::PathBuf;
 
 /// An entry as it comes back from disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct ReplayedEntry<'a> {
     /// The journal file that holds it.
     pub(super) file: u64,
     /// What it is.
-    pub(super) content: Content<'a>,
+    pub(super) content: ReplayedContent<'a>,
 }
 
 /// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content<'a> {
+pub(super) enum ReplayedContent<'a> {
     /// The snapshot that the oldest file begins with. Always the first entry, and only that.
     Start(&'a [u8]),
     /// The snapshot of a later file: the state that the entries before it lead to.
@@ -45,11 +45,11 @@ pub struct CutTail {
 const UNWRITTEN: [u8; 16] = [0; 16];
 
 /// Takes the entries of a journal. An error text stops the replay.
-pub(super) type Apply<'a> = dyn FnMut(Entry<'_>) -> Result<(), String> + 'a;
+pub(super) type Apply<'a> = dyn FnMut(ReplayedEntry<'_>) -> Result<(), String> + 'a;
 
 /// Where a journal ends, so that appending can go on there.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct JournalEnd {
     /// The newest file.
     pub(super) file: u64,
     /// The oldest file that is still needed.
@@ -65,7 +65,7 @@ pub(super) struct End {
 }
 
 /// Reads all files of `folder`. `None` when there is none yet.
-pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<End>, OpenError> {
+pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<JournalEnd>, OpenError> {
     let mut files = folder.numbers()?;
     // A file that replaces older ones makes them count no more, whether they are gone or not.
     let base = files
@@ -79,7 +79,7 @@ pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<En
         return Err(OpenError::Missing { path: folder.file(pair[0] + 1) });
     }
     let mut reader =
-        Reader { folder, apply, oldest, newest, needed: base.unwrap_or(1), reached: None };
+        ReplayState { folder, apply, oldest, newest, needed: base.unwrap_or(1), reached: None };
     for file in files {
         reader.read_file(file)?;
     }
@@ -89,11 +89,11 @@ pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<En
         return Err(OpenError::Missing { path: folder.file(reader.needed) });
     }
     let needed = reader.needed;
-    Ok(reader.reached.map(|end| End { oldest: needed, ..end }))
+    Ok(reader.reached.map(|end| JournalEnd { oldest: needed, ..end }))
 }
 
 /// The state of a replay.
-struct Reader<'a, 'b> {
+struct ReplayState<'a, 'b> {
     folder: &'a Folder,
     apply: &'a mut Apply<'b>,
     /// The first file that is there.
@@ -103,10 +103,10 @@ struct Reader<'a, 'b> {
     /// The first file that must be there, by what was read so far.
     needed: u64,
     /// Where the files read so far end.
-    reached: Option<End>,
+    reached: Option<JournalEnd>,
 }
 
-impl Reader<'_, '_> {
+impl ReplayState<'_, '_> {
     fn read_file(&mut self, file: u64) -> Result<(), OpenError> {
         let path = self.folder.file(file);
         let bytes = std::fs::read(&path).map_err(|source| OpenError::Io {
@@ -138,7 +138,7 @@ impl Reader<'_, '_> {
         file: u64,
         header: FileHeader,
         bytes: &[u8],
-    ) -> Result<End, OpenError> {
+    ) -> Result<JournalEnd, OpenError> {
         let damaged = |at: usize, problem: String| OpenError::Damaged {
             path: self.folder.file(file),
             offset: at as u64,
@@ -169,13 +169,13 @@ impl Reader<'_, '_> {
             at = frame.payload.end;
         }
         if next == header.first {
-            return Err(damaged(FILE_HEADER_BYTES, NotAFrame::Incomplete.to_string()));
+            return Err(damaged(FILE_HEADER_BYTES, FrameError::Incomplete.to_string()));
         }
         if sealed && file == self.newest {
             return Err(OpenError::Missing { path: self.folder.file(file + 1) });
         }
         let torn = (bytes.len() - at) as u64;
-        Ok(End { file, oldest: 0, salt: header.salt, length: at as u64, torn, next })
+        Ok(JournalEnd { file, oldest: 0, salt: header.salt, length: at as u64, torn, next })
     }
 
     /// Whether what is wrong at `at` is no more than a write that a crash interrupted.
@@ -186,7 +186,7 @@ impl Reader<'_, '_> {
         bytes: &[u8],
         at: usize,
         next: u64,
-        problem: NotAFrame,
+        problem: FrameError,
     ) -> bool {
         // Numbers that frames in the rest of the file could have, were all of them empty.
         let most = (bytes.len() - at) / FRAME_HEADER_BYTES + 1;
@@ -195,10 +195,10 @@ impl Reader<'_, '_> {
         // rest should be. A frame that is all there and has a wrong checksum was acknowledged once,
         // so it is damage; one of an unknown kind comes from another version.
         let unwritten = bytes.ends_with(&UNWRITTEN);
-        let interrupted = problem == NotAFrame::Incomplete || unwritten;
+        let interrupted = problem == FrameError::Incomplete || unwritten;
         // A snapshot is never written bit by bit.
         file == self.newest
-            && problem != NotAFrame::Kind
+            && problem != FrameError::Kind
             && interrupted
             && next != header.first
             && frame::find(bytes, at + 1, header.salt, &numbers).is_none()
@@ -206,9 +206,9 @@ impl Reader<'_, '_> {
 
     fn take(&mut self, file: u64, kind: Kind, payload: &[u8]) -> Result<(), String> {
         let content = match kind {
-            Kind::Snapshot if file == self.oldest => Content::Start(payload),
-            Kind::Snapshot => Content::Snapshot(payload),
-            Kind::Entry => Content::Appended(payload),
+            Kind::Snapshot if file == self.oldest => ReplayedContent::Start(payload),
+            Kind::Snapshot => ReplayedContent::Snapshot(payload),
+            Kind::Entry => ReplayedContent::Appended(payload),
             Kind::Sealed => return Ok(()),
             Kind::Dropped => {
                 let below = payload.try_into().map(u64::from_le_bytes);
@@ -217,6 +217,6 @@ impl Reader<'_, '_> {
                 return Ok(());
             }
         };
-        (self.apply)(Entry { file, content })
+        (self.apply)(ReplayedEntry { file, content })
     }
 }

@@ -6,18 +6,18 @@
 //! house: file full ─→ Image of the engine ─→ next file ─→ drop or compact old files
 //! ```
 
-use super::chore::{Chore, Usage};
-use super::entry::{self, Entry, Put};
+use super::chore::{MaintenanceTask, Usage};
+use super::entry::{self, JournalEntry, PutEntry};
 use super::error::OpenError;
-use super::image::Image;
-use super::journal::{First, Journal, JournalOptions, Place};
-use super::replay::{Content, CutTail};
+use super::image::MetadataSnapshot;
+use super::journal::{FirstFile, JournalFiles, JournalOptions, EntryLocation};
+use super::replay::{ReplayedContent, CutTail};
 use crate::change::Change;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::guard;
-use crate::journal::Append;
-use crate::options::Options;
+use crate::journal::JournalAppend;
+use crate::options::EngineOptions;
 use crate::shard_log::ENDING_COUNTER;
 use crate::stream::Stream;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const HOUSE_EVERY_MS: u64 = 60_000;
 
 /// An engine that came back from its folder.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RecoveredEngine {
     /// The engine, as it was.
     pub engine: Engine,
     /// The half-written end that a crash left in the journal, now cut off.
@@ -49,28 +49,28 @@ pub struct Recovered {
 impl Engine {
     /// An engine that keeps everything in `folder`, and begins with what is there.
     pub fn open(
-        options: Options,
+        options: EngineOptions,
         clock: Clock,
         folder: &Path,
         keeping: JournalOptions,
-    ) -> Result<Recovered, OpenError> {
+    ) -> Result<RecoveredEngine, OpenError> {
         let now_ms = clock.now_ms();
         let engine = Self::new(options, clock);
         let mut recovery = Recovery::new(&engine);
-        let first = First {
+        let first = FirstFile {
             salt: crc32fast::hash(
                 &[now_ms.to_le_bytes(), u64::from(std::process::id()).to_le_bytes()].concat(),
             ),
-            snapshot: &Image { next_stream_id: 1, ..Image::default() }.to_bytes(),
+            snapshot: &MetadataSnapshot { next_stream_id: 1, ..MetadataSnapshot::default() }.to_bytes(),
         };
-        let opened = Journal::open(folder, keeping, first, &mut |entry| {
+        let opened = JournalFiles::open(folder, keeping, first, &mut |entry| {
             recovery.take(entry.file, entry.content)
         })?;
         // The machine's clock may have been set back since.
         engine.clock().not_before(recovery.latest_ms);
         recovery.finish(engine.clock().now_ms());
         let (records, usage) = (recovery.records, recovery.usage);
-        let store = Store {
+        let store = DurableStore {
             worth: keeping.file_bytes / 2,
             full: AtomicBool::new(opened.journal.is_full()),
             journal: opened.journal,
@@ -80,9 +80,9 @@ impl Engine {
             trouble: keeping.trouble,
             troubled: AtomicBool::new(false),
         };
-        crate::journal::Journal::keep_house(&store, &engine);
-        engine.keep_in(Arc::new(store));
-        Ok(Recovered { engine, cut: opened.cut, records })
+        crate::journal::Journal::run_maintenance(&store, &engine);
+        engine.set_journal(Arc::new(store));
+        Ok(RecoveredEngine { engine, cut: opened.cut, records })
     }
 }
 
@@ -111,23 +111,23 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn take(&mut self, file: u64, content: Content<'_>) -> Result<(), String> {
+    fn take(&mut self, file: u64, content: ReplayedContent<'_>) -> Result<(), String> {
         match content {
-            Content::Start(bytes) => {
-                let image = Image::from_bytes(bytes)?;
+            ReplayedContent::Start(bytes) => {
+                let image = MetadataSnapshot::from_bytes(bytes)?;
                 image.changes.iter().for_each(|change| self.engine.replay_change(change));
                 self.engine.skip_stream_ids(image.next_stream_id);
                 self.counters = image.counters;
             }
             // The entries before it led to the same state.
-            Content::Snapshot(_) => {}
-            Content::Appended(bytes) => match entry::read(bytes)? {
-                Entry::Change(change) => {
+            ReplayedContent::Snapshot(_) => {}
+            ReplayedContent::Appended(bytes) => match entry::read(bytes)? {
+                JournalEntry::Change(change) => {
                     self.usage.count_change(file, bytes.len() as u64);
                     self.latest_ms = self.latest_ms.max(change.at_ms);
                     self.engine.replay_change(&change);
                 }
-                Entry::Put(put) => {
+                JournalEntry::Put(put) => {
                     self.latest_ms = self.latest_ms.max(put.arrival_ms);
                     self.usage.count(file, put.stream_id, bytes.len() as u64, put.arrival_ms);
                     self.store(put)?;
@@ -137,7 +137,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    fn store(&mut self, put: Put<'_>) -> Result<(), String> {
+    fn store(&mut self, put: PutEntry<'_>) -> Result<(), String> {
         if !self.streams.contains_key(&put.stream_id) {
             // A put may lose a race with the end of its stream. Nobody can read it then.
             let Some(stream) = self.engine.find_by_id(put.stream_id) else { return Ok(()) };
@@ -161,7 +161,7 @@ impl<'a> Recovery<'a> {
 
     /// Brings all counters to where no number can come twice, and forgets what is past retention.
     fn finish(&mut self, now_ms: u64) {
-        self.engine.stand_still(|_, streams| {
+        self.engine.with_frozen(|_, streams| {
             for (stream, topology) in streams {
                 let known = self.counters.get(&stream.id).map_or(&[][..], Vec::as_slice);
                 let horizon_ms = topology.horizon_ms(now_ms);
@@ -180,9 +180,9 @@ impl<'a> Recovery<'a> {
 }
 
 /// Keeps what an engine does.
-struct Store {
+struct DurableStore {
     /// The files.
-    journal: Journal,
+    journal: JournalFiles,
     /// Bytes that are worth a rewriting of old files.
     worth: u64,
     /// What the files hold.
@@ -199,14 +199,14 @@ struct Store {
     troubled: AtomicBool,
 }
 
-impl crate::journal::Journal for Store {
+impl crate::journal::Journal for DurableStore {
     fn change(&self, change: &Change) -> io::Result<()> {
         let place = self.write(|out| entry::write_change(out, change))?;
         guard::lock(&self.usage).count_change(place.file, place.bytes);
         Ok(())
     }
 
-    fn append(&self, append: &Append<'_>) -> io::Result<()> {
+    fn append(&self, append: &JournalAppend<'_>) -> io::Result<()> {
         let place = self.write(|out| entry::write_put(out, append))?;
         let mut usage = guard::lock(&self.usage);
         usage.count(place.file, append.stream_id, place.bytes, append.arrival_ms);
@@ -216,11 +216,11 @@ impl crate::journal::Journal for Store {
     fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
         Box::pin(async {
             let durable = self.journal.durable(self.journal.last()).await;
-            durable.map_err(|problem| self.tell(io::Error::other(problem)))
+            durable.map_err(|problem| self.report(io::Error::other(problem)))
         })
     }
 
-    fn keep_house(&self, engine: &Engine) {
+    fn run_maintenance(&self, engine: &Engine) {
         let now_ms = engine.clock().now_ms();
         let full = self.full.load(Ordering::Relaxed);
         if !full && now_ms < self.house_at_ms.load(Ordering::Relaxed) {
@@ -233,14 +233,14 @@ impl crate::journal::Journal for Store {
             self.full.store(false, Ordering::Relaxed);
             self.begin_file(engine, now_ms);
         }
-        self.tidy(&engine.horizons(now_ms));
+        self.compact_files(&engine.horizons(now_ms));
     }
 }
 
-impl Store {
-    fn write(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<Place> {
+impl DurableStore {
+    fn write(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<EntryLocation> {
         let place = self.journal.append(fill);
-        let place = place.map_err(|problem| self.tell(io::Error::other(problem)))?;
+        let place = place.map_err(|problem| self.report(io::Error::other(problem)))?;
         if self.troubled.load(Ordering::Relaxed) {
             self.troubled.store(false, Ordering::Relaxed);
         }
@@ -251,7 +251,7 @@ impl Store {
     }
 
     /// Tells of a problem, unless it was the same since the last write.
-    fn tell(&self, problem: io::Error) -> io::Error {
+    fn report(&self, problem: io::Error) -> io::Error {
         if !self.troubled.swap(true, Ordering::Relaxed) {
             (self.trouble)(&problem.to_string());
         }
@@ -259,9 +259,9 @@ impl Store {
     }
 
     fn begin_file(&self, engine: &Engine, now_ms: u64) {
-        engine.stand_still(|next_stream_id, streams| {
+        engine.with_frozen(|next_stream_id, streams| {
             let streams = streams.iter().map(|(stream, topology)| (*stream, &**topology));
-            let image = Image::of(next_stream_id, now_ms, streams);
+            let image = MetadataSnapshot::of(next_stream_id, now_ms, streams);
             // A failure leaves the full file in use, and the journal asks again a little later.
             let _ = self.journal.rotate(&image.to_bytes());
         });
@@ -269,18 +269,18 @@ impl Store {
 
     /// Drops or rewrites old files, as long as there is one to drop or rewrite. `horizons` has the
     /// streams that are there, and the time before which their records are past retention.
-    fn tidy(&self, horizons: &BTreeMap<u64, u64>) {
+    fn compact_files(&self, horizons: &BTreeMap<u64, u64>) {
         loop {
             let files = self.journal.files();
-            let chore = guard::lock(&self.usage).chore(files, horizons, self.worth);
+            let chore = guard::lock(&self.usage).next_task(files, horizons, self.worth);
             // What fails on a full or failing disk is tried again at the next look.
             let done = match chore {
                 None => return,
-                Some(Chore::DropBelow(file)) => {
+                Some(MaintenanceTask::DropBelow(file)) => {
                     guard::lock(&self.usage).dropped_below(file);
                     self.journal.drop_below(file)
                 }
-                Some(Chore::CompactBelow(file)) => self.compact_below(file, horizons),
+                Some(MaintenanceTask::CompactBelow(file)) => self.compact_below(file, horizons),
             };
             if done.is_err() {
                 return;
@@ -295,7 +295,7 @@ impl Store {
     ) -> Result<(), super::error::AppendError> {
         // Changes are not kept: the snapshot that the new file begins with has them.
         let keep = |bytes: &[u8]| match entry::read(bytes) {
-            Ok(Entry::Put(put)) => {
+            Ok(JournalEntry::Put(put)) => {
                 let horizon = horizons.get(&put.stream_id);
                 horizon.is_some_and(|horizon| put.arrival_ms >= *horizon)
             }
@@ -303,7 +303,7 @@ impl Store {
         };
         let mut kept = Usage::default();
         self.journal.compact_below(file, &keep, &mut |bytes| {
-            if let Ok(Entry::Put(put)) = entry::read(bytes) {
+            if let Ok(JournalEntry::Put(put)) = entry::read(bytes) {
                 kept.count(file - 1, put.stream_id, bytes.len() as u64, put.arrival_ms);
             }
         })?;

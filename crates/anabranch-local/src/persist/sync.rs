@@ -30,13 +30,13 @@ const DEFAULT_INTERVAL_MS: u64 = 1_000;
 /// Why a text is not a sync policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a sync policy: it must be always, never, interval or interval:MILLISECONDS")]
-pub struct NotAFsync(String);
+pub struct ParseFsyncError(String);
 
 impl FromStr for Fsync {
-    type Err = NotAFsync;
+    type Err = ParseFsyncError;
 
-    fn from_str(text: &str) -> Result<Self, NotAFsync> {
-        let wrong = || NotAFsync(text.chars().take(64).collect());
+    fn from_str(text: &str) -> Result<Self, ParseFsyncError> {
+        let wrong = || ParseFsyncError(text.chars().take(64).collect());
         match text {
             "always" => Ok(Self::Always),
             "never" => Ok(Self::Never),
@@ -50,7 +50,7 @@ impl FromStr for Fsync {
 }
 
 /// What the thread must sync next: the current file, and the last entry that is in it.
-pub(super) trait Target: Send + Sync + 'static {
+pub(super) trait SyncTarget: Send + Sync + 'static {
     /// The file to sync, and the number of the last entry that this covers.
     fn target(&self) -> (Arc<File>, u64);
     /// Syncing failed, so what was written may be lost: take nothing more.
@@ -63,25 +63,25 @@ pub(super) struct Syncer {
     /// When to sync.
     policy: Fsync,
     /// What the thread and the askers share.
-    shared: Arc<Shared>,
+    shared: Arc<SyncState>,
     /// The thread, unless the policy is `never`.
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SyncState {
     /// What the thread is asked to do.
-    asked: Mutex<Asked>,
+    asked: Mutex<PendingSync>,
     /// Wakes the thread.
     wake: Condvar,
     /// How far it came.
-    synced: watch::Sender<Synced>,
+    synced: watch::Sender<SyncProgress>,
     /// Syncs so far.
     count: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct PendingSync {
     /// Sync at least up to this entry.
     up_to: u64,
     /// Sync a last time and end.
@@ -89,7 +89,7 @@ struct Asked {
 }
 
 #[derive(Debug, Default)]
-struct Synced {
+struct SyncProgress {
     /// Everything up to this entry is on stable storage.
     up_to: u64,
     /// Why nothing more will be.
@@ -100,12 +100,12 @@ impl Syncer {
     pub(super) fn start(
         policy: Fsync,
         synced_up_to: u64,
-        target: Arc<dyn Target>,
+        target: Arc<dyn SyncTarget>,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SyncState {
             asked: Mutex::default(),
             wake: Condvar::new(),
-            synced: watch::Sender::new(Synced { up_to: synced_up_to, failed: None }),
+            synced: watch::Sender::new(SyncProgress { up_to: synced_up_to, failed: None }),
             count: AtomicU64::new(0),
         });
         let thread = match policy {
@@ -125,7 +125,7 @@ impl Syncer {
             return Ok(());
         }
         let mut synced = self.shared.synced.subscribe();
-        let is_settled = |synced: &Synced| synced.up_to >= number || synced.failed.is_some();
+        let is_settled = |synced: &SyncProgress| synced.up_to >= number || synced.failed.is_some();
         if !is_settled(&synced.borrow()) {
             let mut asked = self.shared.asked();
             asked.up_to = asked.up_to.max(number);
@@ -157,12 +157,12 @@ impl Drop for Syncer {
     }
 }
 
-impl Shared {
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+impl SyncState {
+    fn asked(&self) -> MutexGuard<'_, PendingSync> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, policy: Fsync, target: &dyn Target) {
+    fn run(&self, policy: Fsync, target: &dyn SyncTarget) {
         let mut done = self.synced.borrow().up_to;
         loop {
             let stop = self.wait(policy, done);

@@ -9,32 +9,32 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 /// The next chunk of a stream and the source of the ones behind it; `None` at its end.
-type Next = Option<(Bytes, Box<dyn Chunks>)>;
+type NextChunk = Option<(Bytes, Box<dyn Chunks>)>;
 
 /// A source of chunks that gives itself back with each one, so that the future owns all it needs.
 pub(crate) trait Chunks: Send {
     /// Waits for the next chunk.
-    fn next(self: Box<Self>) -> Pin<Box<dyn Future<Output = Next> + Send>>;
+    fn next(self: Box<Self>) -> Pin<Box<dyn Future<Output = NextChunk> + Send>>;
 }
 
 /// The body of an answer.
-pub(crate) enum Reply {
+pub(crate) enum ResponseBody {
     /// All of it.
     Whole(Bytes),
     /// Chunks as they come.
-    Stream(Pin<Box<dyn Future<Output = Next> + Send>>),
+    Stream(Pin<Box<dyn Future<Output = NextChunk> + Send>>),
     /// Nothing more.
     Done,
 }
 
-impl Reply {
+impl ResponseBody {
     /// A body that lasts as long as its source.
     pub(crate) fn stream(source: Box<dyn Chunks>) -> Self {
         Self::Stream(source.next())
     }
 }
 
-impl Body for Reply {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 

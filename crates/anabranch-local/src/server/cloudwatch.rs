@@ -22,7 +22,7 @@ const UNPACKED_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The protocol of a CloudWatch request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum CloudWatchProtocol {
     /// `X-Amz-Target` and JSON.
     Json,
     /// `Action=…` in a form.
@@ -33,7 +33,7 @@ pub(crate) enum Protocol {
 
 /// What came in.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics {
+pub(crate) struct ReceivedMetrics {
     /// Calls of `PutMetricData`.
     calls: AtomicU64,
     /// Metric data in those calls, where the body could be read.
@@ -55,7 +55,7 @@ fn unpacked(body: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-impl Metrics {
+impl ReceivedMetrics {
     /// The newest data, oldest first: as they came, with their `Namespace`.
     pub(crate) fn newest(&self) -> Vec<Value> {
         guard::lock(&self.newest).iter().cloned().collect()
@@ -85,19 +85,19 @@ impl Metrics {
     }
 
     /// Takes one call: the content type and the body of its answer.
-    pub(crate) fn accept(&self, protocol: Protocol, body: &[u8]) -> (&'static str, &'static [u8]) {
+    pub(crate) fn accept(&self, protocol: CloudWatchProtocol, body: &[u8]) -> (&'static str, &'static [u8]) {
         let body = unpacked(body);
         let data = match protocol {
-            Protocol::Json => self.keep(serde_json::from_slice(&body).ok()),
-            Protocol::Query => query_data(&body),
-            Protocol::Rpc => self.keep(crate::wire::cbor::value::from_cbor(&body).ok()),
+            CloudWatchProtocol::Json => self.keep(serde_json::from_slice(&body).ok()),
+            CloudWatchProtocol::Query => query_data(&body),
+            CloudWatchProtocol::Rpc => self.keep(crate::wire::cbor::value::from_cbor(&body).ok()),
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.data.fetch_add(data as u64, Ordering::Relaxed);
         match protocol {
-            Protocol::Json => ("application/x-amz-json-1.0", b"{}"),
-            Protocol::Query => ("text/xml", QUERY_ANSWER),
-            Protocol::Rpc => ("application/cbor", b"\xa0"),
+            CloudWatchProtocol::Json => ("application/x-amz-json-1.0", b"{}"),
+            CloudWatchProtocol::Query => ("text/xml", QUERY_ANSWER),
+            CloudWatchProtocol::Rpc => ("application/cbor", b"\xa0"),
         }
     }
 }
@@ -125,18 +125,18 @@ mod tests {
     #[test]
     fn metric_data_are_counted_in_all_three_protocols() {
         for (protocol, body, data) in [
-            (Protocol::Json, &br#"{"Namespace":"n","MetricData":[{},{}]}"#[..], 2),
-            (Protocol::Json, b"\x1f\x8b\x08", 0),
+            (CloudWatchProtocol::Json, &br#"{"Namespace":"n","MetricData":[{},{}]}"#[..], 2),
+            (CloudWatchProtocol::Json, b"\x1f\x8b\x08", 0),
             (
-                Protocol::Query,
+                CloudWatchProtocol::Query,
                 b"Action=PutMetricData&MetricData.member.1.MetricName=a&\
                   MetricData.member.1.Value=1&MetricData.member.2.MetricName=b",
                 2,
             ),
-            (Protocol::Rpc, b"\xa1\x6aMetricData\x83\xa0\xa0\xa0", 3),
-            (Protocol::Rpc, b"\xa1", 0),
+            (CloudWatchProtocol::Rpc, b"\xa1\x6aMetricData\x83\xa0\xa0\xa0", 3),
+            (CloudWatchProtocol::Rpc, b"\xa1", 0),
         ] {
-            let metrics = Metrics::default();
+            let metrics = ReceivedMetrics::default();
             metrics.accept(protocol, body);
             assert_eq!(metrics.counts(), (1, data), "{protocol:?}");
         }
@@ -150,14 +150,14 @@ mod tests {
         packed.write_all(body).unwrap();
         let packed = packed.finish().unwrap();
         for body in [&body[..], &packed] {
-            let metrics = Metrics::default();
-            metrics.accept(Protocol::Json, body);
+            let metrics = ReceivedMetrics::default();
+            metrics.accept(CloudWatchProtocol::Json, body);
             let kept = metrics.newest();
             assert_eq!(kept[1], serde_json::json!({"MetricName": "b", "Namespace": "n"}));
         }
-        let metrics = Metrics::default();
+        let metrics = ReceivedMetrics::default();
         let body = br#"{"MetricData":[{}]}"#;
-        (0..KEPT + 5).for_each(|_| _ = metrics.accept(Protocol::Json, body));
+        (0..KEPT + 5).for_each(|_| _ = metrics.accept(CloudWatchProtocol::Json, body));
         assert_eq!((metrics.newest().len(), metrics.counts().0), (KEPT, KEPT as u64 + 5));
     }
 }

@@ -6,12 +6,12 @@ use http::{Method, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::Reply;
+use super::body::ResponseBody;
 use super::reply;
 use super::route::Service;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::{Effect, FaultRule};
+use crate::fault::{FaultEffect, FaultRule};
 use crate::op::Operation;
 use crate::stream::Stream;
 
@@ -21,45 +21,45 @@ pub(super) fn answer(
     method: &Method,
     path: &str,
     body: &[u8],
-) -> Response<Reply> {
+) -> Response<ResponseBody> {
     let (status, answer) = match act(service, method, path, body) {
         Ok(answer) => (200, answer),
-        Err(Refusal { status, error }) => (status, json!({"error": error})),
+        Err(ControlRefusal { status, error }) => (status, json!({"error": error})),
     };
     reply::whole(status, "application/json", format!("{answer}\n"))
 }
 
 /// Why a request was refused.
-struct Refusal {
+struct ControlRefusal {
     status: u16,
     error: String,
 }
 
-impl From<ApiError> for Refusal {
+impl From<ApiError> for ControlRefusal {
     fn from(error: ApiError) -> Self {
         Self { status: error.kind.http_status(), error: error.to_string() }
     }
 }
 
-impl From<serde_json::Error> for Refusal {
+impl From<serde_json::Error> for ControlRefusal {
     fn from(error: serde_json::Error) -> Self {
         Self { status: 400, error: error.to_string() }
     }
 }
 
-fn refuse(status: u16, error: impl Into<String>) -> Refusal {
-    Refusal { status, error: error.into() }
+fn refuse(status: u16, error: impl Into<String>) -> ControlRefusal {
+    ControlRefusal { status, error: error.into() }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Advance {
+struct AdvanceRequest {
     advance_ms: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reshard {
+struct ReshardRequest {
     stream: String,
     split: Option<String>,
     merge: Option<String>,
@@ -67,17 +67,17 @@ struct Reshard {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Expire {
+struct ExpireRequest {
     stream: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limits {
+struct LimitsRequest {
     enforce: bool,
 }
 
-fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Value, Refusal> {
+fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Value, ControlRefusal> {
     let engine = &service.engine;
     let faults = engine.faults();
     match (method.as_str(), path) {
@@ -89,7 +89,7 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
             if !(0.0..=1.0).contains(&rule.probability) {
                 return Err(refuse(400, "probability must be from 0 to 1"));
             }
-            let reshards = matches!(rule.effect, Effect::Split | Effect::Merge);
+            let reshards = matches!(rule.effect, FaultEffect::Split | FaultEffect::Merge);
             let struck = [Operation::PutRecord, Operation::PutRecords, Operation::GetRecords];
             if reshards && rule.operation.is_some_and(|operation| !struck.contains(&operation)) {
                 let text = "Split and Merge strike PutRecord, PutRecords and GetRecords only";
@@ -102,7 +102,7 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
             Ok(json!({}))
         }
         ("POST", "limits") => {
-            let Limits { enforce } = serde_json::from_slice(body)?;
+            let LimitsRequest { enforce } = serde_json::from_slice(body)?;
             engine.enforce_limits(enforce);
             Ok(json!({}))
         }
@@ -110,7 +110,7 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
         ("POST", "reshard") => reshard(engine, body),
         ("POST", "expire-iterators") => {
             let body = if body.is_empty() { b"{}" } else { body };
-            let which: Expire = serde_json::from_slice(body)?;
+            let which: ExpireRequest = serde_json::from_slice(body)?;
             engine.expire_iterators(which.stream.as_deref())?;
             Ok(json!({}))
         }
@@ -126,16 +126,16 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
     }
 }
 
-fn advance(engine: &Engine, body: &[u8]) -> Result<Value, Refusal> {
-    let Advance { advance_ms } = serde_json::from_slice(body)?;
+fn advance(engine: &Engine, body: &[u8]) -> Result<Value, ControlRefusal> {
+    let AdvanceRequest { advance_ms } = serde_json::from_slice(body)?;
     if !engine.clock().advance(advance_ms) {
         return Err(refuse(409, "the engine runs on the system's clock, which can't be moved"));
     }
     Ok(json!({"now_ms": engine.clock().now_ms()}))
 }
 
-fn reshard(engine: &Engine, body: &[u8]) -> Result<Value, Refusal> {
-    let request: Reshard = serde_json::from_slice(body)?;
+fn reshard(engine: &Engine, body: &[u8]) -> Result<Value, ControlRefusal> {
+    let request: ReshardRequest = serde_json::from_slice(body)?;
     match (request.split.as_deref(), request.merge.as_deref()) {
         (Some(shard), None) => engine.split_now(&request.stream, Some(shard))?,
         (None, Some(shard)) => engine.merge_now(&request.stream, Some(shard))?,

@@ -7,8 +7,8 @@ use http::Response;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::body::Reply;
-use super::hold::hold;
+use super::body::ResponseBody;
+use super::hold::delay;
 use super::reply;
 use super::route::{ReplyDropped, Service};
 use super::subscribe;
@@ -26,8 +26,8 @@ pub(super) async fn answer(
     operation: &str,
     encoding: Encoding,
     body: &[u8],
-) -> Result<Response<Reply>, ReplyDropped> {
-    hold(&service.engine, operation, encoding, body).await;
+) -> Result<Response<ResponseBody>, ReplyDropped> {
+    delay(&service.engine, operation, encoding, body).await;
     if operation == "SubscribeToShard" {
         return subscribe::answer(service, encoding, body);
     }
@@ -57,7 +57,7 @@ fn run(
 ) -> Result<Vec<u8>, ApiError> {
     let unknown = |_| ApiError::new(ErrorKind::UnknownOperation, "");
     let operation: Operation = operation.parse().map_err(unknown)?;
-    let call = Call { encoding, body };
+    let call = OperationCall { encoding, body };
     macro_rules! cold {
         ($method:ident) => {
             call.serve(|request| engine.$method(&request))
@@ -104,14 +104,14 @@ fn run(
 
 /// The body of a request that serde reads.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct OperationCall<'a> {
     /// The content type.
     pub(super) encoding: Encoding,
     /// The bytes.
     pub(super) body: &'a [u8],
 }
 
-impl Call<'_> {
+impl OperationCall<'_> {
     pub(super) fn request<Q: DeserializeOwned>(self) -> Result<Q, ApiError> {
         match self.encoding {
             Encoding::Json => wire::read_json(self.body),

@@ -17,7 +17,7 @@ pub(crate) struct Tables {
 }
 
 /// An answer: its HTTP status and its JSON.
-pub(crate) type Answer = (u16, String);
+pub(crate) type DynamoAnswer = (u16, String);
 
 impl Tables {
     /// Tables that live as long as the process.
@@ -34,7 +34,7 @@ impl Tables {
     }
 
     /// Carries out one operation.
-    pub(crate) async fn call(&self, operation: &str, body: Bytes) -> Answer {
+    pub(crate) async fn call(&self, operation: &str, body: Bytes) -> DynamoAnswer {
         if !self.on_disk {
             let call = AssertUnwindSafe(|| run(&self.database, operation, &body));
             return catch_unwind(call).unwrap_or_else(|_| failed("Internal server error"));
@@ -45,12 +45,12 @@ impl Tables {
     }
 }
 
-fn failed(message: &str) -> Answer {
+fn failed(message: &str) -> DynamoAnswer {
     let error = DynoxideError::InternalServerError(message.to_owned());
     (error.status_code(), error.to_json())
 }
 
-fn run(database: &Database, operation: &str, body: &[u8]) -> Answer {
+fn run(database: &Database, operation: &str, body: &[u8]) -> DynamoAnswer {
     match dispatch(database, operation, body) {
         Some(Ok(json)) => (200, json),
         Some(Err(error)) => (error.status_code(), error.to_json()),

@@ -14,7 +14,7 @@ use crate::wire;
 /// The fields by which a rule may choose a request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
-struct Fields {
+struct FaultFields {
     stream_name: Option<String>,
     #[serde(rename = "StreamARN")]
     stream_arn: Option<String>,
@@ -29,7 +29,7 @@ struct Fields {
     resource_arn: Option<String>,
 }
 
-impl Fields {
+impl FaultFields {
     /// The stream that the request is about, however it names it.
     fn stream(&self) -> StreamRef<'_> {
         let arns = [&self.stream_arn, &self.consumer_arn, &self.resource_arn];
@@ -40,7 +40,7 @@ impl Fields {
 }
 
 /// Waits as long as the rules say, by the engine's clock. Without rules it costs nothing.
-pub(super) async fn hold(engine: &Engine, operation: &str, encoding: Encoding, body: &[u8]) {
+pub(super) async fn delay(engine: &Engine, operation: &str, encoding: Encoding, body: &[u8]) {
     if engine.faults().list().is_empty() {
         return;
     }
@@ -74,7 +74,7 @@ fn put_record(encoding: Encoding, body: &[u8]) -> Result<op::put_record::Request
     }
 }
 
-fn fields(encoding: Encoding, body: &[u8]) -> Fields {
+fn fields(encoding: Encoding, body: &[u8]) -> FaultFields {
     match encoding {
         Encoding::Json => wire::read_json(body).unwrap_or_default(),
         Encoding::Cbor => wire::cbor::value::from_cbor(body)
@@ -85,7 +85,7 @@ fn fields(encoding: Encoding, body: &[u8]) -> Fields {
 }
 
 /// The delay of a request that names its shard, its iterator, its list, or none.
-fn other(engine: &Engine, operation: Operation, fields: &Fields) -> u64 {
+fn other(engine: &Engine, operation: Operation, fields: &FaultFields) -> u64 {
     let shards = [&fields.shard_id, &fields.shard_to_split, &fields.shard_to_merge];
     let shard = shards.into_iter().flatten().next();
     let iterator = fields.shard_iterator.as_deref();

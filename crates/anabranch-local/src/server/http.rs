@@ -18,8 +18,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connections::Counter;
 use super::handshake;
-use super::linger::Lingering;
-use super::patience::{CLIENT_TIMEOUT, Pace, Paced, PacedReply, Window};
+use super::linger::LingeringClose;
+use super::patience::{CLIENT_TIMEOUT, ClientTimer, TimedConnection, TimedReply, ReplyWindow};
 use super::route::{ReplyDropped, Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.
@@ -45,7 +45,7 @@ impl Default for HttpOptions {
 }
 
 /// A port to serve.
-pub(super) struct Port {
+pub(super) struct ServedPort {
     pub(super) listener: TcpListener,
     /// Makes the port speak TLS.
     pub(super) acceptor: Option<TlsAcceptor>,
@@ -54,7 +54,7 @@ pub(super) struct Port {
 }
 
 /// Accepts connections until a stop is asked for, then lets the open ones finish.
-pub(super) async fn serve(port: Port, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(port: ServedPort, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -63,7 +63,7 @@ pub(super) async fn serve(port: Port, service: Arc<Service>, mut stop: watch::Re
             accepted = port.listener.accept() => match accepted {
                 Ok((socket, _)) => {
                     let counted = port.connections.accepted();
-                    let session = Session {
+                    let session = HttpSession {
                         service: Arc::clone(&service),
                         options: port.options,
                         stop: stop.clone(),
@@ -92,13 +92,13 @@ pub(super) async fn asked(stop: &mut watch::Receiver<bool>) {
 }
 
 /// One connection and the service behind it.
-struct Session {
+struct HttpSession {
     service: Arc<Service>,
     options: HttpOptions,
     stop: watch::Receiver<bool>,
 }
 
-impl Session {
+impl HttpSession {
     async fn run(mut self, socket: TcpStream, acceptor: Option<TlsAcceptor>) {
         // Without this a 10 MB answer to Node takes seconds: its small HTTP/2 window and Nagle's
         // algorithm wait for each other. A socket that refuses it is already closed.
@@ -120,7 +120,7 @@ impl Session {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let limit = self.options.client_timeout;
-        let (streams, pace) = (Streams::new(limit), Pace::new(limit, http2));
+        let (streams, pace) = (StreamTasks::new(limit), ClientTimer::new(limit, http2));
         let mut http = auto::Builder::new(streams.clone());
         // Pings find out clients that are dead, at rest or within a header block.
         let mut http2 = http.http2();
@@ -137,11 +137,11 @@ impl Session {
             let open = asked_of.request(version);
             let answered = answer(Arc::clone(&service), request);
             async move {
-                Ok::<_, ReplyDropped>(answered.await?.map(|it| PacedReply::new(it, version, open)))
+                Ok::<_, ReplyDropped>(answered.await?.map(|it| TimedReply::new(it, version, open)))
             }
         });
-        let stream = Paced::new(stream, Arc::clone(&pace));
-        let stream = TokioIo::new(Lingering::new(stream, Arc::clone(&pace), self.stop.clone()));
+        let stream = TimedConnection::new(stream, Arc::clone(&pace));
+        let stream = TokioIo::new(LingeringClose::new(stream, Arc::clone(&pace), self.stop.clone()));
         let mut connection = Box::pin(http.serve_connection(stream, answers));
         let last_request = async {
             tokio::select! {
@@ -163,7 +163,7 @@ impl Session {
         };
         tokio::select! {
             biased;
-            () = pace.overdue() => {}
+            () = pace.wait_overdue() => {}
             () = served => {}
         }
         drop(connection);
@@ -198,13 +198,13 @@ impl RequestBudget {
 
 /// The tasks of one connection's HTTP/2 streams, owned by the connection.
 #[derive(Clone)]
-struct Streams {
+struct StreamTasks {
     tasks: Arc<Mutex<JoinSet<()>>>,
     /// How long a client may leave a reply unread.
     limit: Duration,
 }
 
-impl Streams {
+impl StreamTasks {
     fn new(limit: Duration) -> Self {
         Self { tasks: Arc::default(), limit }
     }
@@ -220,10 +220,10 @@ impl Streams {
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamTasks {
     fn execute(&self, stream: F) {
         let mut tasks = self.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(Window::watch(self.limit, stream));
+        tasks.spawn(ReplyWindow::watch(self.limit, stream));
     }
 }

@@ -16,27 +16,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::http::asked;
-use super::patience::Pace;
+use super::patience::ClientTimer;
 
 /// Time that a client has to close a connection on which everything was sent, at the most.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// An HTTP/2 stream whose shutdown waits for the peer's, for [`LINGER`], or for a stop of the server.
-pub(super) struct Lingering<S> {
+pub(super) struct LingeringClose<S> {
     stream: S,
-    pace: Arc<Pace>,
+    pace: Arc<ClientTimer>,
     stop: watch::Receiver<bool>,
     /// The end of the wait, from the begin of the shutdown.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl<S> Lingering<S> {
-    pub(super) fn new(stream: S, pace: Arc<Pace>, stop: watch::Receiver<bool>) -> Self {
+impl<S> LingeringClose<S> {
+    pub(super) fn new(stream: S, pace: Arc<ClientTimer>, stop: watch::Receiver<bool>) -> Self {
         Self { stream, pace, stop, end: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> Lingering<S> {
+impl<S: AsyncRead + Unpin> LingeringClose<S> {
     /// Waits until the peer has closed, or the wait is over.
     fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (mut stop, limit) = (self.stop.clone(), self.pace.limit().min(LINGER));
@@ -59,7 +59,7 @@ impl<S: AsyncRead + Unpin> Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LingeringClose<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringClose<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -35,13 +35,13 @@ use tokio_rustls::TlsAcceptor;
 
 pub use self::connections::Connections;
 use self::connections::Counter;
-use self::http::Port;
+use self::http::ServedPort;
 use self::reply::RequestIds;
 use self::route::Service;
 use crate::engine::Engine;
 use crate::tls::ServerTls;
 
-pub(crate) use self::cloudwatch::Metrics;
+pub(crate) use self::cloudwatch::ReceivedMetrics;
 pub(crate) use self::dynamodb::Tables;
 pub(crate) use self::http::HttpOptions;
 
@@ -52,11 +52,11 @@ const FREE_MEMORY_EACH_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The port without TLS.
-    plain: Listening,
+    plain: ListeningPort,
     /// The port with TLS.
-    tls: Option<Listening>,
+    tls: Option<ListeningPort>,
     /// What came in by `PutMetricData`.
-    metrics: Arc<Metrics>,
+    metrics: Arc<ReceivedMetrics>,
     /// Says `true` when the server shall stop.
     stop: watch::Sender<bool>,
     /// The accept loops, which own all connections.
@@ -65,12 +65,12 @@ pub(crate) struct Server {
 
 /// A port of a running server.
 #[derive(Debug)]
-struct Listening {
+struct ListeningPort {
     address: SocketAddr,
     connections: Arc<Counter>,
 }
 
-impl Listening {
+impl ListeningPort {
     fn on(listener: &TcpListener) -> io::Result<Self> {
         Ok(Self { address: listener.local_addr()?, connections: Arc::default() })
     }
@@ -98,10 +98,10 @@ impl Server {
         engine: Arc<Engine>,
         tables: Tables,
     ) -> io::Result<Self> {
-        let plain = Listening::on(&listener)?;
-        let tls_port = tls.as_ref().map(|(listener, _)| Listening::on(listener)).transpose()?;
+        let plain = ListeningPort::on(&listener)?;
+        let tls_port = tls.as_ref().map(|(listener, _)| ListeningPort::on(listener)).transpose()?;
         let (stop, stopped) = watch::channel(false);
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(ReceivedMetrics::default());
         let service = Arc::new(Service {
             engine,
             tables,
@@ -115,7 +115,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         let mut serve = |listener, acceptor, connections: &Arc<Counter>| {
             let connections = Arc::clone(connections);
-            let port = Port { listener, acceptor, options, connections };
+            let port = ServedPort { listener, acceptor, options, connections };
             tasks.spawn(http::serve(port, Arc::clone(&service), stopped.clone()));
         };
         serve(listener, None, &plain.connections);
@@ -147,7 +147,7 @@ impl Server {
     }
 
     /// What came in by `PutMetricData`.
-    pub(crate) fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &ReceivedMetrics {
         &self.metrics
     }
 

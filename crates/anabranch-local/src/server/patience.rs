@@ -26,7 +26,7 @@ use http::Version;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::body::Reply;
+use super::body::ResponseBody;
 
 /// How long a client may keep the server waiting, unless the options say otherwise.
 pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -38,9 +38,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 /// A wait: 0 while there is none, else one more than the ticks that it has lasted.
 #[derive(Debug, Default)]
-struct Wait(AtomicU32);
+struct WaitTicks(AtomicU32);
 
-impl Wait {
+impl WaitTicks {
     fn begin(&self) {
         // A wait that has begun goes on.
         let _ = self.0.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -69,26 +69,26 @@ impl Wait {
 
 /// What one connection keeps the server waiting for.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ClientTimer {
     /// How long a wait may last.
     limit: Duration,
     /// For the head of a request.
-    head: Wait,
+    head: WaitTicks,
     /// For the socket to take bytes.
-    write: Wait,
+    write: WaitTicks,
     /// For the socket to take what a layer above it holds. Apart from `write`, because a socket
     /// without such a layer has always been flushed.
-    flush: Wait,
+    flush: WaitTicks,
     /// Requests that are not answered yet.
     requests: AtomicUsize,
     /// Whether it speaks HTTP/2, whose frames between requests are no head.
     http2: AtomicBool,
 }
 
-impl Pace {
+impl ClientTimer {
     /// A connection that was just accepted: its first request has to come.
     pub(super) fn new(limit: Duration, http2: bool) -> Arc<Self> {
-        let (head, write, flush) = (Wait::default(), Wait::default(), Wait::default());
+        let (head, write, flush) = (WaitTicks::default(), WaitTicks::default(), WaitTicks::default());
         head.begin();
         let (requests, http2) = (AtomicUsize::new(0), AtomicBool::new(http2));
         Arc::new(Self { limit, head, write, flush, requests, http2 })
@@ -121,17 +121,17 @@ impl Pace {
     }
 
     /// Waits until the client has kept the server waiting for too long.
-    pub(super) async fn overdue(&self) {
+    pub(super) async fn wait_overdue(&self) {
         while {
             tokio::time::sleep(self.limit / TICKS).await;
             // Each of them counts.
-            ![&self.head, &self.write, &self.flush].map(Wait::tick).contains(&true)
+            ![&self.head, &self.write, &self.flush].map(WaitTicks::tick).contains(&true)
         } {}
     }
 }
 
 /// A request that is not answered yet.
-pub(super) struct OpenRequest(Arc<Pace>);
+pub(super) struct OpenRequest(Arc<ClientTimer>);
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
@@ -140,18 +140,18 @@ impl Drop for OpenRequest {
 }
 
 /// A connection whose waits are counted.
-pub(super) struct Paced<S> {
+pub(super) struct TimedConnection<S> {
     stream: S,
-    pace: Arc<Pace>,
+    pace: Arc<ClientTimer>,
 }
 
-impl<S> Paced<S> {
-    pub(super) fn new(stream: S, pace: Arc<Pace>) -> Self {
+impl<S> TimedConnection<S> {
+    pub(super) fn new(stream: S, pace: Arc<ClientTimer>) -> Self {
         Self { stream, pace }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -166,7 +166,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -201,14 +201,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 
 tokio::task_local! {
     /// The window of the HTTP/2 stream that the task answers.
-    static WINDOW: Arc<Window>;
+    static WINDOW: Arc<ReplyWindow>;
 }
 
 /// Whether the client of an HTTP/2 stream takes what it is sent.
 #[derive(Debug, Default)]
-pub(super) struct Window(Wait);
+pub(super) struct ReplyWindow(WaitTicks);
 
-impl Window {
+impl ReplyWindow {
     /// Runs the task of an HTTP/2 stream, and drops it if its client does not read the reply: that
     /// resets the stream.
     pub(super) async fn watch(limit: Duration, stream: impl Future<Output = ()>) {
@@ -216,13 +216,13 @@ impl Window {
         let watched = WINDOW.scope(Arc::clone(&window), stream);
         tokio::select! {
             biased;
-            () = window.shut(limit) => {}
+            () = window.wait_stalled(limit) => {}
             () = watched => {}
         }
     }
 
     /// Waits until a part of the reply has waited for too long.
-    async fn shut(&self, limit: Duration) {
+    async fn wait_stalled(&self, limit: Duration) {
         while {
             tokio::time::sleep(limit / TICKS).await;
             !self.0.tick()
@@ -231,18 +231,18 @@ impl Window {
 }
 
 /// A reply that knows whether its client takes it.
-pub(super) struct PacedReply {
-    reply: Reply,
+pub(super) struct TimedReply {
+    reply: ResponseBody,
     /// What the client has not opened a window for.
     rest: Bytes,
     /// The stream's window, in HTTP/2.
-    window: Option<Arc<Window>>,
+    window: Option<Arc<ReplyWindow>>,
     _request: OpenRequest,
 }
 
-impl PacedReply {
+impl TimedReply {
     /// The reply to a request, made in the task that answers it.
-    pub(super) fn new(reply: Reply, version: Version, request: OpenRequest) -> Self {
+    pub(super) fn new(reply: ResponseBody, version: Version, request: OpenRequest) -> Self {
         let window = (version == Version::HTTP_2).then(|| WINDOW.try_with(Arc::clone).ok());
         Self { reply, rest: Bytes::new(), window: window.flatten(), _request: request }
     }
@@ -258,7 +258,7 @@ impl PacedReply {
     }
 }
 
-impl Body for PacedReply {
+impl Body for TimedReply {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_too_long_after_its_ticks_and_not_before() {
-        let wait = Wait::default();
+        let wait = WaitTicks::default();
         assert!((0..10).all(|_| !wait.tick()), "there is none");
         wait.begin();
         let ticks: Vec<bool> = (0..5).map(|_| wait.tick()).collect();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
-use super::body::Reply;
+use super::body::ResponseBody;
 use super::target::Encoding;
 use crate::error::ApiError;
 use crate::wire::cbor::value::to_cbor;
@@ -16,8 +16,8 @@ pub(crate) fn whole(
     status: u16,
     content_type: &'static str,
     body: impl Into<Bytes>,
-) -> Response<Reply> {
-    let mut response = Response::new(Reply::Whole(body.into()));
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Whole(body.into()));
     *response.status_mut() = StatusCode::from_u16(status).expect("statuses are constants");
     let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -25,7 +25,7 @@ pub(crate) fn whole(
 }
 
 /// An error of a Kinesis operation.
-pub(crate) fn error(error: &ApiError, encoding: Encoding) -> Response<Reply> {
+pub(crate) fn error(error: &ApiError, encoding: Encoding) -> Response<ResponseBody> {
     let status = error.kind.http_status();
     whole(status, encoding.content_type(), error_body(error, encoding))
 }
@@ -49,7 +49,7 @@ pub(crate) struct RequestIds(AtomicU64);
 
 impl RequestIds {
     /// Puts the next ids on an answer.
-    pub(crate) fn stamp(&self, response: &mut Response<Reply>) {
+    pub(crate) fn stamp(&self, response: &mut Response<ResponseBody>) {
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         let (high, low) = (mix(count * 2), mix(count * 2 + 1));
         let id = format!(

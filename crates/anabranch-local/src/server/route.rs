@@ -9,12 +9,12 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use tokio::sync::watch;
 
-use super::body::Reply;
-use super::cloudwatch::{Metrics, Protocol};
+use super::body::ResponseBody;
+use super::cloudwatch::{ReceivedMetrics, CloudWatchProtocol};
 use super::connections::Counter;
 use super::dynamodb::Tables;
 use super::reply::{self, RequestIds};
-use super::target::{Encoding, Target};
+use super::target::{Encoding, RequestTarget};
 use super::{control, dispatch};
 use crate::buffer;
 use crate::engine::Engine;
@@ -36,7 +36,7 @@ pub(crate) struct Service {
     /// The DynamoDB tables beside them.
     pub(crate) tables: Tables,
     /// What came in by `PutMetricData`.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<ReceivedMetrics>,
     /// The ids on every answer.
     pub(crate) ids: RequestIds,
     /// Connections without TLS.
@@ -58,7 +58,7 @@ pub(crate) struct ReplyDropped;
 pub(crate) async fn answer(
     service: Arc<Service>,
     request: Request<Incoming>,
-) -> Result<Response<Reply>, ReplyDropped> {
+) -> Result<Response<ResponseBody>, ReplyDropped> {
     let mut response = route(&service, request).await?;
     service.ids.stamp(&mut response);
     Ok(response)
@@ -67,7 +67,7 @@ pub(crate) async fn answer(
 async fn route(
     service: &Arc<Service>,
     request: Request<Incoming>,
-) -> Result<Response<Reply>, ReplyDropped> {
+) -> Result<Response<ResponseBody>, ReplyDropped> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     if let Some(path) = path.strip_prefix("/_anabranch/") {
@@ -90,23 +90,23 @@ async fn route(
         Err(refusal) => return Ok(refusal.response(encoding)),
     };
     if let Some(operation) = path.strip_prefix(METRICS_PATH) {
-        return Ok(metrics(service, operation, Protocol::Rpc, &body));
+        return Ok(metrics(service, operation, CloudWatchProtocol::Rpc, &body));
     }
-    match Target::of(&head.headers) {
-        Target::Kinesis(operation) => dispatch::answer(service, operation, encoding, &body).await,
-        Target::DynamoDb(operation) => {
+    match RequestTarget::of(&head.headers) {
+        RequestTarget::Kinesis(operation) => dispatch::answer(service, operation, encoding, &body).await,
+        RequestTarget::DynamoDb(operation) => {
             let (status, json) = service.tables.call(operation, body).await;
             Ok(checked(status, json))
         }
-        Target::CloudWatch(operation) => Ok(metrics(service, operation, Protocol::Json, &body)),
-        Target::Unknown if is_form(&head.headers) => Ok(query(service, &body)),
-        Target::Unknown => Ok(unknown(encoding)),
+        RequestTarget::CloudWatch(operation) => Ok(metrics(service, operation, CloudWatchProtocol::Json, &body)),
+        RequestTarget::Unknown if is_form(&head.headers) => Ok(query(service, &body)),
+        RequestTarget::Unknown => Ok(unknown(encoding)),
     }
 }
 
 /// An answer of DynamoDB. Its clients hold the body against the checksum in the header, and Go's
 /// complains about every answer that lacks it.
-fn checked(status: u16, json: impl Into<Bytes>) -> Response<Reply> {
+fn checked(status: u16, json: impl Into<Bytes>) -> Response<ResponseBody> {
     let json = json.into();
     let checksum = http::HeaderValue::from(crc32fast::hash(&json));
     let mut response = reply::whole(status, "application/x-amz-json-1.0", json);
@@ -114,7 +114,7 @@ fn checked(status: u16, json: impl Into<Bytes>) -> Response<Reply> {
     response
 }
 
-fn unknown(encoding: Encoding) -> Response<Reply> {
+fn unknown(encoding: Encoding) -> Response<ResponseBody> {
     reply::error(&ApiError::new(ErrorKind::UnknownOperation, ""), encoding)
 }
 
@@ -125,21 +125,21 @@ fn is_form(headers: &http::HeaderMap) -> bool {
 }
 
 /// The Query protocol: the operation is a field of the form.
-fn query(service: &Service, body: &[u8]) -> Response<Reply> {
+fn query(service: &Service, body: &[u8]) -> Response<ResponseBody> {
     let action = body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"Action="));
     match action {
-        Some(b"PutMetricData") => metrics(service, "PutMetricData", Protocol::Query, body),
+        Some(b"PutMetricData") => metrics(service, "PutMetricData", CloudWatchProtocol::Query, body),
         _ => unknown(Encoding::Json),
     }
 }
 
-fn metrics(service: &Service, operation: &str, protocol: Protocol, body: &[u8]) -> Response<Reply> {
+fn metrics(service: &Service, operation: &str, protocol: CloudWatchProtocol, body: &[u8]) -> Response<ResponseBody> {
     if operation != "PutMetricData" {
         return unknown(Encoding::Json);
     }
     let (content_type, answer) = service.metrics.accept(protocol, body);
     let mut response = reply::whole(200, content_type, answer);
-    if protocol == Protocol::Rpc {
+    if protocol == CloudWatchProtocol::Rpc {
         let protocol = http::HeaderValue::from_static("rpc-v2-cbor");
         response.headers_mut().insert("smithy-protocol", protocol);
     }
@@ -147,7 +147,7 @@ fn metrics(service: &Service, operation: &str, protocol: Protocol, body: &[u8]) 
 }
 
 /// Why a body was not read.
-enum Refusal {
+enum BodyError {
     /// It is larger than any request may be.
     TooLarge,
     /// The client stopped in the middle of it.
@@ -156,8 +156,8 @@ enum Refusal {
     Slow,
 }
 
-impl Refusal {
-    fn response(&self, encoding: Encoding) -> Response<Reply> {
+impl BodyError {
+    fn response(&self, encoding: Encoding) -> Response<ResponseBody> {
         let unreadable = ErrorKind::Serialization;
         let (status, kind, message) = match self {
             Self::TooLarge => {
@@ -175,27 +175,27 @@ impl Refusal {
 
 /// Reads a whole body into one buffer. Some of it has to come within each `stall`, and all of it at
 /// the rate of a slow line.
-async fn read(body: Incoming, stall: Duration) -> Result<Bytes, Refusal> {
+async fn read(body: Incoming, stall: Duration) -> Result<Bytes, BodyError> {
     let bytes = body.size_hint().upper().unwrap_or(BODY_MAX_BYTES as u64);
     let on_a_slow_line = Duration::from_millis(bytes.saturating_mul(1_000) / SLOWEST_LINE);
     let whole = read_whole(body, stall);
     tokio::time::timeout(stall.saturating_add(on_a_slow_line), whole)
         .await
-        .unwrap_or(Err(Refusal::Slow))
+        .unwrap_or(Err(BodyError::Slow))
 }
 
-async fn read_whole(mut body: Incoming, stall: Duration) -> Result<Bytes, Refusal> {
+async fn read_whole(mut body: Incoming, stall: Duration) -> Result<Bytes, BodyError> {
     let announced = body.size_hint().lower();
     let announced = usize::try_from(announced).unwrap_or(usize::MAX);
     if announced > BODY_MAX_BYTES {
-        return Err(Refusal::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     let mut whole = buffer::take(announced);
-    let slow = |_| Refusal::Slow;
+    let slow = |_| BodyError::Slow;
     while let Some(frame) = tokio::time::timeout(stall, body.frame()).await.map_err(slow)? {
-        let Ok(data) = frame.map_err(|_| Refusal::Cut)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| BodyError::Cut)?.into_data() else { continue };
         if whole.len() + data.len() > BODY_MAX_BYTES {
-            return Err(Refusal::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         whole.extend_from_slice(&data);
     }

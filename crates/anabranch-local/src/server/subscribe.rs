@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use tokio::sync::watch;
 
-use super::body::{Chunks, Reply};
-use super::dispatch::{Call, guarded};
+use super::body::{Chunks, ResponseBody};
+use super::dispatch::{OperationCall, guarded};
 use super::http::asked;
 use super::reply;
 use super::route::{ReplyDropped, Service};
@@ -27,14 +27,14 @@ pub(super) fn answer(
     service: &Service,
     encoding: Encoding,
     body: &[u8],
-) -> Result<Response<Reply>, ReplyDropped> {
-    let call = Call { encoding, body };
+) -> Result<Response<ResponseBody>, ReplyDropped> {
+    let call = OperationCall { encoding, body };
     match guarded(|| service.engine.subscribe_to_shard(&call.request()?)) {
         Ok(subscription) => {
             let stop = service.stop.clone();
             let engine = Arc::clone(&service.engine);
-            let frames = Frames { engine, subscription, stop, next: Next::InitialResponse };
-            let mut response = Response::new(Reply::stream(Box::new(frames)));
+            let frames = SubscriptionFrames { engine, subscription, stop, next: FrameState::InitialResponse };
+            let mut response = Response::new(ResponseBody::stream(Box::new(frames)));
             let kind = HeaderValue::from_static("application/vnd.amazon.eventstream");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             Ok(response)
@@ -45,7 +45,7 @@ pub(super) fn answer(
 }
 
 /// The frames of one subscription.
-struct Frames {
+struct SubscriptionFrames {
     /// The engine, which says when records are durable.
     engine: Arc<Engine>,
     /// Where the events come from.
@@ -53,10 +53,10 @@ struct Frames {
     /// Ends the frames when the server stops.
     stop: watch::Receiver<bool>,
     /// What comes next.
-    next: Next,
+    next: FrameState,
 }
 
-enum Next {
+enum FrameState {
     /// The first frame, which clients wait for.
     InitialResponse,
     /// Events, one after another.
@@ -65,16 +65,16 @@ enum Next {
     Nothing,
 }
 
-impl Frames {
+impl SubscriptionFrames {
     /// The next frame; none at the end.
     async fn frame(&mut self) -> Option<Vec<u8>> {
         match self.next {
-            Next::InitialResponse => {
-                self.next = Next::Event;
+            FrameState::InitialResponse => {
+                self.next = FrameState::Event;
                 Some(event_stream::initial_response())
             }
-            Next::Nothing => None,
-            Next::Event => {
+            FrameState::Nothing => None,
+            FrameState::Event => {
                 let event = tokio::select! {
                     biased;
                     () = asked(&mut self.stop) => None,
@@ -85,12 +85,12 @@ impl Frames {
                     Ok(event) => match self.engine.durable().await {
                         Ok(()) => Some(subscription::event(&event)),
                         Err(error) => {
-                            self.next = Next::Nothing;
+                            self.next = FrameState::Nothing;
                             Some(subscription::failure(&error))
                         }
                     },
                     Err(error) => {
-                        self.next = Next::Nothing;
+                        self.next = FrameState::Nothing;
                         Some(subscription::failure(&error))
                     }
                 }
@@ -99,7 +99,7 @@ impl Frames {
     }
 }
 
-impl Chunks for Frames {
+impl Chunks for SubscriptionFrames {
     fn next(
         mut self: Box<Self>,
     ) -> Pin<Box<dyn Future<Output = Option<(Bytes, Box<dyn Chunks>)>> + Send>> {

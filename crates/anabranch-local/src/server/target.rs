@@ -30,7 +30,7 @@ impl Encoding {
 
 /// The operation that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target<'a> {
+pub(crate) enum RequestTarget<'a> {
     /// An operation of Kinesis Data Streams.
     Kinesis(&'a str),
     /// An operation of DynamoDB, or of DynamoDB Streams.
@@ -41,7 +41,7 @@ pub(crate) enum Target<'a> {
     Unknown,
 }
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     /// Reads the `X-Amz-Target` header.
     pub(crate) fn of(headers: &'a HeaderMap) -> Self {
         let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok());
@@ -71,17 +71,17 @@ mod tests {
     #[test]
     fn the_target_header_names_service_and_operation() {
         for (header, target) in [
-            ("Kinesis_20131202.PutRecords", Target::Kinesis("PutRecords")),
-            ("DynamoDB_20120810.Scan", Target::DynamoDb("Scan")),
-            ("DynamoDBStreams_20120810.ListStreams", Target::DynamoDb("ListStreams")),
-            ("GraniteServiceVersion20100801.PutMetricData", Target::CloudWatch("PutMetricData")),
-            ("Kinesis_20131202", Target::Unknown),
-            ("Kinesis_20991231.PutRecords", Target::Unknown),
-            ("", Target::Unknown),
+            ("Kinesis_20131202.PutRecords", RequestTarget::Kinesis("PutRecords")),
+            ("DynamoDB_20120810.Scan", RequestTarget::DynamoDb("Scan")),
+            ("DynamoDBStreams_20120810.ListStreams", RequestTarget::DynamoDb("ListStreams")),
+            ("GraniteServiceVersion20100801.PutMetricData", RequestTarget::CloudWatch("PutMetricData")),
+            ("Kinesis_20131202", RequestTarget::Unknown),
+            ("Kinesis_20991231.PutRecords", RequestTarget::Unknown),
+            ("", RequestTarget::Unknown),
         ] {
-            assert_eq!(Target::of(&headers("x-amz-target", header)), target, "{header}");
+            assert_eq!(RequestTarget::of(&headers("x-amz-target", header)), target, "{header}");
         }
-        assert_eq!(Target::of(&HeaderMap::new()), Target::Unknown);
+        assert_eq!(RequestTarget::of(&HeaderMap::new()), RequestTarget::Unknown);
     }
 
     #[test]

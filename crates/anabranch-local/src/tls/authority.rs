@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, RootCertStore};
 
 use super::error::{TlsError, read};
-use super::{Identity, provider};
+use super::{CertificateIdentity, provider};
 
 /// Days that the authority's own certificate is valid.
 const AUTHORITY_DAYS: u32 = 3_650;
@@ -77,7 +77,7 @@ impl Authority {
     }
 
     /// Issues a certificate for a server on this machine that listens on this address.
-    pub(super) fn issue(&self, host: IpAddr) -> Result<Identity, TlsError> {
+    pub(super) fn issue(&self, host: IpAddr) -> Result<CertificateIdentity, TlsError> {
         let mut params =
             CertificateParams::new(NAMES.map(str::to_owned)).map_err(TlsError::made)?;
         let mut addresses: Vec<IpAddr> =
@@ -93,7 +93,7 @@ impl Authority {
         valid_for(&mut params, SERVER_DAYS);
         let key = KeyPair::generate().map_err(TlsError::made)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(TlsError::made)?;
-        Ok(Identity {
+        Ok(CertificateIdentity {
             chain: vec![certificate.into()],
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
             ca_pem: self.pem.clone(),

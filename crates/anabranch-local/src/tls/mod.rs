@@ -26,18 +26,18 @@ const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// The certificate of a local stream that listens with TLS.
 #[derive(Debug)]
-pub struct Tls(Source);
+pub struct Tls(CertificateSource);
 
 #[derive(Debug)]
-enum Source {
+enum CertificateSource {
     Generated,
     KeptIn(PathBuf),
-    Files(Identity),
+    Files(CertificateIdentity),
 }
 
 /// A certificate chain with its key, and the certificate that clients trust.
 #[derive(Debug)]
-struct Identity {
+struct CertificateIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     ca_pem: String,
@@ -55,14 +55,14 @@ impl Tls {
     /// Makes a certificate authority at each start, and a certificate for `localhost`,
     /// `host.docker.internal`, 127.0.0.1, `::1` and the address that it listens on.
     pub fn generated() -> Self {
-        Self(Source::Generated)
+        Self(CertificateSource::Generated)
     }
 
     /// Keeps the certificate authority in a folder, as `ca.pem` and `ca.key`, so that clients trust
     /// the next start as well. The certificate itself is made at each start, as by
     /// [`Tls::generated`].
     pub fn kept_in(folder: impl Into<PathBuf>) -> Self {
-        Self(Source::KeptIn(folder.into()))
+        Self(CertificateSource::KeptIn(folder.into()))
     }
 
     /// Reads a certificate chain, the server's own certificate first, and its private key from PEM
@@ -86,7 +86,7 @@ impl Tls {
             }
             problem => unusable(key, problem.to_string()),
         })?;
-        let identity = Identity { chain, key: private, ca_pem };
+        let identity = CertificateIdentity { chain, key: private, ca_pem };
         // Builds the configuration once to report a pair that does not fit with its file names.
         identity.server_tls().map_err(|problem| match problem {
             rustls::Error::InconsistentKeys(_) => {
@@ -94,7 +94,7 @@ impl Tls {
             }
             problem => unusable(certificate, problem.to_string()),
         })?;
-        Ok(Self(Source::Files(identity)))
+        Ok(Self(CertificateSource::Files(identity)))
     }
 
     /// Returns what a server on this address listens with.
@@ -103,14 +103,14 @@ impl Tls {
             authority.issue(host)?.server_tls().map_err(TlsError::made)
         };
         match &self.0 {
-            Source::Generated => made(Authority::new()?),
-            Source::KeptIn(folder) => made(Authority::kept_in(folder)?),
-            Source::Files(identity) => identity.server_tls().map_err(TlsError::made),
+            CertificateSource::Generated => made(Authority::new()?),
+            CertificateSource::KeptIn(folder) => made(Authority::kept_in(folder)?),
+            CertificateSource::Files(identity) => identity.server_tls().map_err(TlsError::made),
         }
     }
 }
 
-impl Identity {
+impl CertificateIdentity {
     fn server_tls(&self) -> Result<ServerTls, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?

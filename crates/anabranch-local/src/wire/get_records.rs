@@ -53,18 +53,18 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::op::{ChildShard, HashKeyRange};
-    use crate::record_batch::{RecordBatch, Stamp};
+    use crate::record_batch::{RecordBatch, SequenceBase};
     use crate::segment::Segment;
-    use crate::shard_log::NewRecord;
+    use crate::shard_log::LogRecord;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
     fn reply(records: &[(String, Vec<u8>, u64)], ended: bool) -> Reply {
         let mut batch = RecordBatch::default();
-        batch.stamp = Stamp { high: 490_000_000_000_000_000, low: 3 };
+        batch.stamp = SequenceBase { high: 490_000_000_000_000_000, low: 3 };
         for (counter, (key, data, arrival_ms)) in records.iter().enumerate() {
             let mut segment = Segment::begin(counter as u64, *arrival_ms, 0, 0);
-            let record = NewRecord { partition_key: key, data };
+            let record = LogRecord { partition_key: key, data };
             let slot = segment.slot_for(&record, *arrival_ms).unwrap();
             segment.push(&record, slot);
             batch.push(segment.into(), 0..1);

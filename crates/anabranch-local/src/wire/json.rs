@@ -7,24 +7,24 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 /// A text that borrows from the body unless it has escapes. (`Option<Cow<str>>` would always copy.)
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+pub(crate) struct BorrowedText<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Borrow;
-        impl<'de> Visitor<'de> for Borrow {
-            type Value = Text<'de>;
+        struct BorrowVisitor;
+        impl<'de> Visitor<'de> for BorrowVisitor {
+            type Value = BorrowedText<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
             fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
+                Ok(BorrowedText(Cow::Borrowed(text)))
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+                Ok(BorrowedText(Cow::Owned(text.to_owned())))
             }
         }
-        from.deserialize_str(Borrow)
+        from.deserialize_str(BorrowVisitor)
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
         for (json, text, borrowed) in
             [(r#""key""#, "key", true), (r#""a\"b\u00e9""#, "a\"bé", false), (r#""é""#, "é", true)]
         {
-            let Text(got) = serde_json::from_str(json).unwrap();
+            let BorrowedText(got) = serde_json::from_str(json).unwrap();
             assert_eq!((&*got, matches!(got, Cow::Borrowed(_))), (text, borrowed), "{json}");
         }
     }

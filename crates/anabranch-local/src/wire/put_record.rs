@@ -3,57 +3,57 @@
 use serde::Deserialize;
 
 use super::cbor::{CborCursor, MalformedCbor, write};
-use super::json::{self, Text};
+use super::json::{self, BorrowedText};
 use super::{absent, payload, read_json, unreadable};
 use crate::encryption::Encryption;
 use crate::engine::StreamRef;
 use crate::error::ApiError;
 use crate::op::put_record::{Reply, Request};
-use crate::op::put_records::{Entry, Payload};
+use crate::op::put_records::{PutRecordsEntry, Payload};
 
 /// The fields of a request as they come, in either encoding.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase")]
-struct Fields<'a> {
+struct PutRecordFields<'a> {
     #[serde(borrow)]
-    stream_name: Option<Text<'a>>,
+    stream_name: Option<BorrowedText<'a>>,
     #[serde(borrow, rename = "StreamARN")]
-    stream_arn: Option<Text<'a>>,
+    stream_arn: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    data: Option<Text<'a>>,
+    data: Option<BorrowedText<'a>>,
     /// The payload of a CBOR request.
     #[serde(skip)]
     blob: Option<Payload<'a>>,
     #[serde(borrow)]
-    partition_key: Option<Text<'a>>,
+    partition_key: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    explicit_hash_key: Option<Text<'a>>,
+    explicit_hash_key: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    sequence_number_for_ordering: Option<Text<'a>>,
+    sequence_number_for_ordering: Option<BorrowedText<'a>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> PutRecordFields<'a> {
     fn request(self) -> Result<Request<'a>, ApiError> {
-        let data = self.blob.or(self.data.map(|Text(data)| Payload::Base64(data)));
-        let Text(partition_key) = self.partition_key.ok_or_else(|| absent("partitionKey"))?;
+        let data = self.blob.or(self.data.map(|BorrowedText(data)| Payload::Base64(data)));
+        let BorrowedText(partition_key) = self.partition_key.ok_or_else(|| absent("partitionKey"))?;
         Ok(Request {
             stream: StreamRef {
-                name: self.stream_name.map(|Text(name)| name),
-                arn: self.stream_arn.map(|Text(arn)| arn),
+                name: self.stream_name.map(|BorrowedText(name)| name),
+                arn: self.stream_arn.map(|BorrowedText(arn)| arn),
             },
-            entry: Entry {
+            entry: PutRecordsEntry {
                 partition_key,
-                explicit_hash_key: self.explicit_hash_key.map(|Text(hash)| hash),
+                explicit_hash_key: self.explicit_hash_key.map(|BorrowedText(hash)| hash),
                 data: data.ok_or_else(|| absent("data"))?,
             },
-            sequence_number_for_ordering: self.sequence_number_for_ordering.map(|Text(s)| s),
+            sequence_number_for_ordering: self.sequence_number_for_ordering.map(|BorrowedText(s)| s),
         })
     }
 }
 
 /// Reads a request in JSON.
 pub(crate) fn from_json(body: &[u8]) -> Result<Request<'_>, ApiError> {
-    read_json::<Fields<'_>>(body)?.request()
+    read_json::<PutRecordFields<'_>>(body)?.request()
 }
 
 /// Reads a request in CBOR.
@@ -61,9 +61,9 @@ pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     cbor_fields(body).map_err(unreadable)?.request()
 }
 
-fn cbor_fields(body: &[u8]) -> Result<Fields<'_>, MalformedCbor> {
+fn cbor_fields(body: &[u8]) -> Result<PutRecordFields<'_>, MalformedCbor> {
     let mut cursor = CborCursor::new(body);
-    let mut found = Fields::default();
+    let mut found = PutRecordFields::default();
     let mut fields = cursor.map()?;
     while cursor.more(&mut fields)? {
         let field = cursor.text()?;
@@ -84,7 +84,7 @@ fn cbor_fields(body: &[u8]) -> Result<Fields<'_>, MalformedCbor> {
                 continue;
             }
         };
-        *place = cursor.optional_text()?.map(Text);
+        *place = cursor.optional_text()?.map(BorrowedText);
     }
     cursor.finish()?;
     Ok(found)

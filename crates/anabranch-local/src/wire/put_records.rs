@@ -5,21 +5,21 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::cbor::{CborCursor, MalformedCbor, write};
-use super::json::{self, Text};
+use super::json::{self, BorrowedText};
 use super::{absent, payload, read_json, unreadable};
 use crate::encryption::Encryption;
 use crate::engine::StreamRef;
 use crate::error::ApiError;
-use crate::op::put_records::{Entry, EntryOutcome, Payload, Reply, Request};
+use crate::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Reply, Request};
 use anabranch_model::limits::PUT_RECORDS_MAX_RECORDS;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct JsonRequest<'a> {
     #[serde(borrow)]
-    stream_name: Option<Text<'a>>,
+    stream_name: Option<BorrowedText<'a>>,
     #[serde(borrow, rename = "StreamARN")]
-    stream_arn: Option<Text<'a>>,
+    stream_arn: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     records: Option<Vec<JsonEntry<'a>>>,
 }
@@ -28,27 +28,27 @@ struct JsonRequest<'a> {
 #[serde(rename_all = "PascalCase")]
 struct JsonEntry<'a> {
     #[serde(borrow)]
-    data: Option<Text<'a>>,
+    data: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    partition_key: Option<Text<'a>>,
+    partition_key: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    explicit_hash_key: Option<Text<'a>>,
+    explicit_hash_key: Option<BorrowedText<'a>>,
 }
 
 /// Reads a request in JSON.
 pub(crate) fn from_json(body: &[u8]) -> Result<Request<'_>, ApiError> {
     let request: JsonRequest<'_> = read_json(body)?;
     let stream = StreamRef {
-        name: request.stream_name.map(|Text(name)| name),
-        arn: request.stream_arn.map(|Text(arn)| arn),
+        name: request.stream_name.map(|BorrowedText(name)| name),
+        arn: request.stream_arn.map(|BorrowedText(arn)| arn),
     };
     let records = request.records.ok_or_else(|| absent("records"))?;
     let records = records.into_iter().enumerate().map(|(index, record)| {
         entry(
             index,
-            record.partition_key.map(|Text(key)| key),
-            record.explicit_hash_key.map(|Text(hash)| hash),
-            record.data.map(|Text(data)| Payload::Base64(data)),
+            record.partition_key.map(|BorrowedText(key)| key),
+            record.explicit_hash_key.map(|BorrowedText(hash)| hash),
+            record.data.map(|BorrowedText(data)| Payload::Base64(data)),
         )
     });
     Ok(Request { stream, records: records.collect::<Result<_, _>>()? })
@@ -59,11 +59,11 @@ fn entry<'a>(
     partition_key: Option<Cow<'a, str>>,
     explicit_hash_key: Option<Cow<'a, str>>,
     data: Option<Payload<'a>>,
-) -> Result<Entry<'a>, ApiError> {
+) -> Result<PutRecordsEntry<'a>, ApiError> {
     let absent = |field| absent(&format!("records.{}.member.{field}", index + 1));
     let partition_key = partition_key.ok_or_else(|| absent("partitionKey"))?;
     let data = data.ok_or_else(|| absent("data"))?;
-    Ok(Entry { partition_key, explicit_hash_key, data })
+    Ok(PutRecordsEntry { partition_key, explicit_hash_key, data })
 }
 
 /// Reads a request in CBOR.
@@ -84,7 +84,7 @@ pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     Ok(Request { stream, records: records.ok_or_else(|| absent("records"))? })
 }
 
-fn cbor_entries<'a>(cursor: &mut CborCursor<'a>) -> Result<Vec<Entry<'a>>, ApiError> {
+fn cbor_entries<'a>(cursor: &mut CborCursor<'a>) -> Result<Vec<PutRecordsEntry<'a>>, ApiError> {
     let mut items = cursor.array().map_err(unreadable)?;
     let mut records = Vec::with_capacity(items.hint(PUT_RECORDS_MAX_RECORDS));
     while cursor.more(&mut items).map_err(unreadable)? {
@@ -196,7 +196,7 @@ mod tests {
     use serde_json::{Value, json};
 
     /// What an entry says, whatever it was written in.
-    fn read(entry: &Entry<'_>) -> (String, Option<String>, Vec<u8>) {
+    fn read(entry: &PutRecordsEntry<'_>) -> (String, Option<String>, Vec<u8>) {
         let data = match &entry.data {
             Payload::Raw(bytes) => bytes.to_vec(),
             Payload::Base64(text) => base64_simd::STANDARD.decode_to_vec(&**text).unwrap(),

@@ -7,7 +7,7 @@ use anabranch_model::sequence::SEQUENCE_NUMBER_MAX_DIGITS;
 
 use super::cbor::write;
 use super::json;
-use crate::record_batch::Stamp;
+use crate::record_batch::SequenceBase;
 
 /// Digits of one of the three limbs that a number is kept in.
 const LIMB_DIGITS: usize = SEQUENCE_NUMBER_MAX_DIGITS / 3;
@@ -27,7 +27,7 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 /// How the text is written.
-enum Form {
+enum HeadFormat {
     Json,
     Cbor,
 }
@@ -35,9 +35,9 @@ enum Form {
 /// The text before the data of a record, for the records of one shard one after another.
 pub(crate) struct RecordHead {
     /// How it is written.
-    form: Form,
+    form: HeadFormat,
     /// The shard's part of every sequence number.
-    stamp: Stamp,
+    stamp: SequenceBase,
     /// The text of one record, from its beginning to that of its data.
     text: Vec<u8>,
     /// The counters that it holds for, by their digits but the last two.
@@ -49,15 +49,15 @@ pub(crate) struct RecordHead {
 }
 
 impl RecordHead {
-    pub(crate) fn json(stamp: Stamp) -> Self {
-        Self::new(Form::Json, stamp)
+    pub(crate) fn json(stamp: SequenceBase) -> Self {
+        Self::new(HeadFormat::Json, stamp)
     }
 
-    pub(crate) fn cbor(stamp: Stamp) -> Self {
-        Self::new(Form::Cbor, stamp)
+    pub(crate) fn cbor(stamp: SequenceBase) -> Self {
+        Self::new(HeadFormat::Cbor, stamp)
     }
 
-    fn new(form: Form, stamp: Stamp) -> Self {
+    fn new(form: HeadFormat, stamp: SequenceBase) -> Self {
         Self { form, stamp, text: Vec::new(), hundred: None, pair_at: 0, arrival_ms: 0 }
     }
 
@@ -79,7 +79,7 @@ impl RecordHead {
         let out = &mut self.text;
         out.clear();
         let digits_end = match self.form {
-            Form::Json => {
+            HeadFormat::Json => {
                 out.extend_from_slice(b"{\"SequenceNumber\":\"");
                 number.write_digits(out);
                 let digits_end = out.len();
@@ -88,7 +88,7 @@ impl RecordHead {
                 out.extend_from_slice(b",\"Data\":\"");
                 digits_end
             }
-            Form::Cbor => {
+            HeadFormat::Cbor => {
                 write::map(out, 4);
                 write::text(out, "SequenceNumber");
                 let mut digits = Vec::with_capacity(SEQUENCE_NUMBER_MAX_DIGITS);
@@ -142,7 +142,7 @@ mod tests {
             high in 1..10_000_000_000_000_000_000_u64,
             low: u32,
         ) {
-            let stamp = Stamp { high, low };
+            let stamp = SequenceBase { high, low };
             let (mut json, mut cbor) = (RecordHead::json(stamp), RecordHead::cbor(stamp));
             for (start, arrival) in runs {
                 for step in 0..250 {

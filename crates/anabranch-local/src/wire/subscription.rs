@@ -2,13 +2,13 @@
 
 use super::{event_stream, json, records};
 use crate::error::ApiError;
-use crate::subscription::Event;
+use crate::subscription::SubscriptionEvent;
 
 /// Bytes of an event beside its records.
 const FRAME_BYTES: usize = 1024;
 
 /// The frame of one event.
-pub(crate) fn event(event: &Event) -> Vec<u8> {
+pub(crate) fn event(event: &SubscriptionEvent) -> Vec<u8> {
     let mut out = Vec::with_capacity(FRAME_BYTES + records::json_room(&event.records));
     out.extend_from_slice(b"{\"Records\":");
     records::write_json(&mut out, &event.records);

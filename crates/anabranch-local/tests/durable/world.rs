@@ -1,12 +1,12 @@
 //! A folder with an engine in it, and everything that can be seen of that engine.
 
-use anabranch_local::op::put_records::{Entry, EntryOutcome, Payload, Request as PutRecords};
+use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request as PutRecords};
 use anabranch_local::op::{
     describe_stream, get_records, get_shard_iterator, list_shards, list_stream_consumers,
     list_tags_for_stream,
 };
 use anabranch_local::persist::{Fsync, JournalOptions};
-use anabranch_local::{Clock, Engine, Options, StreamRef};
+use anabranch_local::{Clock, Engine, EngineOptions, StreamRef};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub(crate) const HOUR_MS: u64 = 3_600_000;
 
 pub(crate) fn open_with(folder: &Path, clock: &Clock, file_bytes: u64) -> Engine {
     let keeping = JournalOptions { fsync: Fsync::Never, file_bytes, ..JournalOptions::default() };
-    let recovered = Engine::open(Options::default(), clock.clone(), folder, keeping).unwrap();
+    let recovered = Engine::open(EngineOptions::default(), clock.clone(), folder, keeping).unwrap();
     assert_eq!(recovered.cut, None);
     recovered.engine
 }
@@ -64,7 +64,7 @@ impl World {
         let data = vec![b'd'; size];
         let records = keys
             .iter()
-            .map(|key| Entry {
+            .map(|key| PutRecordsEntry {
                 partition_key: Cow::Borrowed(*key),
                 explicit_hash_key: None,
                 data: Payload::Raw(&data),

@@ -1,10 +1,10 @@
 //! Readers that tail while many writers write: every record once, in one order.
 
 use crate::stage::{Read, Stage, id, reads};
-use anabranch_local::op::put_records::{Entry, EntryOutcome, Payload, Request};
+use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request};
 use anabranch_local::op::{StreamTarget, get_records, get_shard_iterator};
-use anabranch_local::subscription::Step;
-use anabranch_local::{Clock, Engine, Options, StreamRef};
+use anabranch_local::subscription::SubscriptionStep;
+use anabranch_local::{Clock, Engine, EngineOptions, StreamRef};
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn write(engine: &Engine, writer: usize) -> Acknowledged {
     let mut told = Acknowledged::new();
     for request in 0..REQUESTS {
         let keys: Vec<String> = (0..BATCH).map(|i| format!("{writer}-{request}-{i}")).collect();
-        let entry = |key| Entry {
+        let entry = |key| PutRecordsEntry {
             partition_key: Cow::Borrowed(key),
             explicit_hash_key: None,
             data: Payload::Raw(b"payload"),
@@ -72,7 +72,7 @@ fn follow(stage: &Stage, arn: &str, shard: u32, done: &AtomicBool) -> Vec<Read> 
         let last = done.load(Ordering::Acquire);
         if last {
             match subscription.step() {
-                Step::Event(event) if !event.records.is_empty() => {
+                SubscriptionStep::Event(event) if !event.records.is_empty() => {
                     seen.extend(reads(&event.records));
                 }
                 _ => return seen,
@@ -86,7 +86,7 @@ fn follow(stage: &Stage, arn: &str, shard: u32, done: &AtomicBool) -> Vec<Read> 
 
 #[test]
 fn a_tailing_reader_misses_nothing_and_sees_one_order() {
-    let options = Options { heartbeat_ms: 20, ..Options::instant() };
+    let options = EngineOptions { heartbeat_ms: 20, ..EngineOptions::instant() };
     let stage = Stage { engine: Engine::new(options, Clock::system()) };
     stage.create("s", i64::from(SHARDS));
     let arn = stage.register("app").unwrap();

@@ -5,7 +5,7 @@ use anabranch_local::op::{
     ConsumerTarget, StreamTarget, delete_stream, deregister_stream_consumer,
     describe_stream_consumer, describe_stream_summary, list_stream_consumers,
 };
-use anabranch_local::{ApiError, ErrorKind, Options, Status};
+use anabranch_local::{ApiError, ErrorKind, EngineOptions, Status};
 
 fn by_arn(arn: &str) -> ConsumerTarget {
     ConsumerTarget { consumer_arn: Some(arn.to_owned()), ..Default::default() }
@@ -25,7 +25,7 @@ fn deregister(stage: &Stage, arn: &str) -> Result<(), ApiError> {
 
 #[test]
 fn a_consumer_passes_through_its_states_by_the_clock() {
-    let stage = Stage::new(Options::default());
+    let stage = Stage::new(EngineOptions::default());
     stage.create("s", 1);
     refused(stage.register("app"), ErrorKind::ResourceInUse, "CREATING");
     stage.advance(50);

@@ -1,12 +1,12 @@
 //! Faults on request.
 
 use crate::stage::{Stage, entry, id, refused};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
 use anabranch_local::op::{Operation, StreamTarget, list_shards, list_streams};
-use anabranch_local::{ApiError, ErrorKind, Options, StreamRef};
+use anabranch_local::{ApiError, ErrorKind, EngineOptions, StreamRef};
 
-fn rule(effect: Effect, operation: Operation) -> FaultRule {
+fn rule(effect: FaultEffect, operation: Operation) -> FaultRule {
     FaultRule {
         operation: Some(operation),
         stream: None,
@@ -37,12 +37,12 @@ fn stored(stage: &Stage) -> usize {
 #[test]
 fn whole_calls_are_throttled_or_fail_and_do_nothing() {
     for (effect, kind) in [
-        (Effect::Throttle, ErrorKind::ProvisionedThroughputExceeded),
-        (Effect::InternalError, ErrorKind::InternalFailure),
-        (Effect::Deny, ErrorKind::AccessDenied),
-        (Effect::UnknownClient, ErrorKind::UnrecognizedClient),
-        (Effect::DisableKey, ErrorKind::KmsDisabled),
-        (Effect::ExpireToken, ErrorKind::ExpiredToken),
+        (FaultEffect::Throttle, ErrorKind::ProvisionedThroughputExceeded),
+        (FaultEffect::InternalError, ErrorKind::InternalFailure),
+        (FaultEffect::Deny, ErrorKind::AccessDenied),
+        (FaultEffect::UnknownClient, ErrorKind::UnrecognizedClient),
+        (FaultEffect::DisableKey, ErrorKind::KmsDisabled),
+        (FaultEffect::ExpireToken, ErrorKind::ExpiredToken),
     ] {
         let stage = Stage::with_stream(2);
         let fault = rule(effect, Operation::PutRecords);
@@ -60,10 +60,10 @@ fn whole_calls_are_throttled_or_fail_and_do_nothing() {
 fn entries_of_one_shard_fail_and_the_others_are_placed() {
     let throttled = Some(ErrorKind::ProvisionedThroughputExceeded);
     for (effect, expected) in [
-        (Effect::Throttle, throttled),
-        (Effect::ThrottleEntries, throttled),
-        (Effect::FailEntries, Some(ErrorKind::InternalFailure)),
-        (Effect::InternalError, Some(ErrorKind::InternalFailure)),
+        (FaultEffect::Throttle, throttled),
+        (FaultEffect::ThrottleEntries, throttled),
+        (FaultEffect::FailEntries, Some(ErrorKind::InternalFailure)),
+        (FaultEffect::InternalError, Some(ErrorKind::InternalFailure)),
     ] {
         let stage = Stage::with_stream(2);
         let shard = Some(id(1));
@@ -80,7 +80,7 @@ fn entries_of_one_shard_fail_and_the_others_are_placed() {
 fn a_dropped_reply_leaves_the_effect() {
     let stage = Stage::with_stream(2);
     let drop_reply = |operation| {
-        let fault = rule(Effect::DropReply, operation);
+        let fault = rule(FaultEffect::DropReply, operation);
         stage.engine.faults().add(FaultRule { count: Some(1), ..fault });
     };
     drop_reply(Operation::PutRecords);
@@ -97,7 +97,7 @@ fn a_dropped_reply_leaves_the_effect() {
 fn rules_strike_only_where_they_say() {
     let stage = Stage::with_stream(2);
     let shard = Some(id(1));
-    let reads = FaultRule { shard, ..rule(Effect::ExpireIterator, Operation::GetRecords) };
+    let reads = FaultRule { shard, ..rule(FaultEffect::ExpireIterator, Operation::GetRecords) };
     stage.engine.faults().add(reads);
     let [zero, one] = [0, 1].map(|shard| stage.iterator(shard, "LATEST").unwrap());
     stage.get(&zero).unwrap();
@@ -106,7 +106,7 @@ fn rules_strike_only_where_they_say() {
     stage.get(&one).unwrap();
 
     let stream = Some("other".to_owned());
-    let elsewhere = FaultRule { stream, ..rule(Effect::InternalError, Operation::ListShards) };
+    let elsewhere = FaultRule { stream, ..rule(FaultEffect::InternalError, Operation::ListShards) };
     stage.engine.faults().add(elsewhere);
     assert!(stage.list(None, None).is_ok());
     stage.create("other", 1);
@@ -119,7 +119,7 @@ fn rules_strike_only_where_they_say() {
 fn a_delay_is_told_to_the_caller() {
     let stage = Stage::with_stream(1);
     let shard = Some(id(0));
-    let fault = rule(Effect::Delay { ms: 70 }, Operation::GetRecords);
+    let fault = rule(FaultEffect::Delay { ms: 70 }, Operation::GetRecords);
     stage.engine.faults().add(FaultRule { shard, ..fault });
     let iterator = stage.iterator(0, "LATEST").unwrap();
     let none = StreamRef::default();
@@ -130,7 +130,7 @@ fn a_delay_is_told_to_the_caller() {
 #[test]
 fn a_put_is_delayed_by_the_shard_that_it_goes_to() {
     let stage = Stage::with_stream(2);
-    let fault = rule(Effect::Delay { ms: 70 }, Operation::PutRecords);
+    let fault = rule(FaultEffect::Delay { ms: 70 }, Operation::PutRecords);
     stage.engine.faults().add(FaultRule { shard: Some(id(1)), ..fault });
     let top = u128::MAX.to_string();
     let delay = |hash: &str| {
@@ -160,11 +160,11 @@ fn a_shard_is_split_or_merged_in_mid_traffic() {
         count: Some(1),
         ..rule(effect, Operation::PutRecord)
     };
-    stage.engine.faults().add(once(Effect::Split, 0));
+    stage.engine.faults().add(once(FaultEffect::Split, 0));
     assert_eq!(stage.try_put("k", Some(0)).unwrap(), 0);
     assert_eq!(stage.try_put("k", Some(0)).unwrap(), 2, "split before the second put");
     assert_eq!(stage.try_put("k", Some(0)).unwrap(), 2);
-    stage.engine.faults().add(once(Effect::Merge, 2));
+    stage.engine.faults().add(once(FaultEffect::Merge, 2));
     assert_eq!(stage.try_put("k", Some(0)).unwrap(), 2);
     assert_eq!(stage.try_put("k", Some(0)).unwrap(), 4, "merged before the second put");
     stage.engine.split_now("s", None).unwrap();
@@ -175,9 +175,9 @@ fn a_shard_is_split_or_merged_in_mid_traffic() {
 #[test]
 fn chance_follows_the_seed() {
     let history = |seed| {
-        let stage = Stage::new(Options { seed, ..Options::instant() });
+        let stage = Stage::new(EngineOptions { seed, ..EngineOptions::instant() });
         stage.create("s", 2);
-        let fault = rule(Effect::FailEntries, Operation::PutRecords);
+        let fault = rule(FaultEffect::FailEntries, Operation::PutRecords);
         stage.engine.faults().add(FaultRule { probability: 0.3, ..fault });
         (0..500).flat_map(|_| put_two(&stage).unwrap()).map(|c| c.is_some()).collect::<Vec<_>>()
     };
@@ -193,10 +193,10 @@ fn rules_are_read_from_json_and_unknown_words_are_refused() {
     let json = r#"{"operation":"PutRecords","shard":"shardId-000000000001","count":3,
                    "effect":{"Delay":{"ms":5}}}"#;
     let read: FaultRule = serde_json::from_str(json).unwrap();
-    assert_eq!((read.effect, read.count), (Effect::Delay { ms: 5 }, Some(3)));
+    assert_eq!((read.effect, read.count), (FaultEffect::Delay { ms: 5 }, Some(3)));
     assert!((read.probability - 1.0).abs() < f64::EPSILON);
     let simple: FaultRule = serde_json::from_str(r#"{"effect":"DropReply"}"#).unwrap();
-    assert_eq!(simple.effect, Effect::DropReply);
+    assert_eq!(simple.effect, FaultEffect::DropReply);
     for wrong in [r#"{"effect":"Explode"}"#, r#"{"effect":"Split","often":1}"#, "{}"] {
         assert!(serde_json::from_str::<FaultRule>(wrong).is_err(), "{wrong}");
     }

@@ -3,7 +3,7 @@
 use crate::stage::{HOUR, NOW, Stage, entry, id, refused};
 use anabranch_local::op::put_records::{self, EntryOutcome};
 use anabranch_local::op::{StreamTarget, create_stream, delete_stream};
-use anabranch_local::{Clock, Engine, ErrorKind, Local, Options, StreamRef};
+use anabranch_local::{Clock, Engine, ErrorKind, Local, EngineOptions, StreamRef};
 use std::time::Duration;
 
 const RECORD: usize = 100_000;
@@ -42,7 +42,7 @@ fn closed_shards_and_deleted_streams_give_their_memory_back() {
 #[tokio::test]
 async fn a_server_frees_memory_by_its_clock() {
     let clock = Clock::manual(NOW);
-    let builder = Local::builder().with_options(Options::instant()).with_clock(clock.clone());
+    let builder = Local::builder().with_options(EngineOptions::instant()).with_clock(clock.clone());
     let local = builder.start().await.unwrap();
     let engine = local.engine();
     let request = create_stream::Request {
@@ -64,7 +64,7 @@ async fn a_server_frees_memory_by_its_clock() {
 
 #[test]
 fn puts_beyond_the_bound_are_throttled_until_retention_frees_room() {
-    let options = Options { max_memory_bytes: Some(2_000_000), ..Options::instant() };
+    let options = EngineOptions { max_memory_bytes: Some(2_000_000), ..EngineOptions::instant() };
     let stage = Stage::new(options);
     stage.create("s", 2);
     let high = (u128::MAX / 4 * 3).to_string();

@@ -1,7 +1,7 @@
 //! Putting records: routing, order, sizes and refusals.
 
 use crate::stage::{Stage, entry, refused};
-use anabranch_local::op::put_records::{Entry, EntryOutcome, Payload, Request};
+use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request};
 use anabranch_local::op::{StreamTarget, put_record, update_max_record_size};
 use anabranch_local::{ApiError, ErrorKind, StreamRef};
 use anabranch_model::hash::HashKey;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 const MIB: usize = 1024 * 1024;
 
-fn put_all(stage: &Stage, records: Vec<Entry<'_>>) -> Result<Vec<EntryOutcome>, ApiError> {
+fn put_all(stage: &Stage, records: Vec<PutRecordsEntry<'_>>) -> Result<Vec<EntryOutcome>, ApiError> {
     let request = Request { stream: StreamRef::named("s"), records };
     let reply = stage.engine.put_records(&request)?;
     assert_eq!(reply.failed, 0);
@@ -67,7 +67,7 @@ fn records_of_one_request_keep_their_order_in_each_shard() {
 #[test]
 fn base64_is_stored_as_the_bytes_that_it_stands_for() {
     let stage = Stage::with_stream(1);
-    let base64 = |text: &'static str| Entry {
+    let base64 = |text: &'static str| PutRecordsEntry {
         partition_key: Cow::Borrowed("k"),
         explicit_hash_key: None,
         data: Payload::Base64(Cow::Borrowed(text)),
@@ -85,7 +85,7 @@ fn base64_is_stored_as_the_bytes_that_it_stands_for() {
 #[test]
 fn wrong_records_are_refused_in_the_services_words() {
     let stage = Stage::with_stream(1);
-    let check = |records: Vec<Entry<'_>>, kind, words: &str| {
+    let check = |records: Vec<PutRecordsEntry<'_>>, kind, words: &str| {
         refused(put_all(&stage, records), kind, words);
     };
     let validation = ErrorKind::Validation;

@@ -2,12 +2,12 @@
 
 use crate::stage::{Stage, entry, refused};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
-use anabranch_local::{ErrorKind, Options, StreamRef};
+use anabranch_local::{ErrorKind, EngineOptions, StreamRef};
 
 const RATE: ErrorKind = ErrorKind::ProvisionedThroughputExceeded;
 
 fn limited() -> Stage {
-    let stage = Stage::new(Options { enforce_limits: true, ..Options::instant() });
+    let stage = Stage::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
     stage.create("s", 2);
     stage
 }

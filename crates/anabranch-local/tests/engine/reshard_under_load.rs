@@ -3,7 +3,7 @@
 use crate::stage::{NOW, Stage, entry, id, reads};
 use anabranch_local::op::get_records;
 use anabranch_local::op::put_records::{EntryOutcome, Request};
-use anabranch_local::{Clock, Engine, Options, StreamRef};
+use anabranch_local::{Clock, Engine, EngineOptions, StreamRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 const WRITERS: usize = 4;
@@ -78,7 +78,7 @@ impl Follower<'_> {
 
 #[test]
 fn every_key_stays_in_order_through_splits_and_merges() {
-    let options = Options { shard_limit: 10_000, ..Options::instant() };
+    let options = EngineOptions { shard_limit: 10_000, ..EngineOptions::instant() };
     let stage = Stage { engine: Engine::new(options, Clock::manual(NOW)) };
     stage.create("s", 2);
     let mut follower = Follower {

@@ -8,7 +8,7 @@ use anabranch_local::op::{
     remove_tags_from_stream, start_stream_encryption, stop_stream_encryption, tag_resource,
     untag_resource, update_max_record_size, update_stream_mode,
 };
-use anabranch_local::{ApiError, ErrorKind, Options, Status};
+use anabranch_local::{ApiError, ErrorKind, EngineOptions, Status};
 use std::collections::BTreeMap;
 
 fn summary(stage: &Stage) -> describe_stream_summary::StreamSummary {
@@ -45,7 +45,7 @@ fn retention_moves_within_its_bounds() {
 
 #[test]
 fn mode_encryption_and_record_maximum_pass_through_updating() {
-    let stage = Stage::new(Options { update_delay_ms: 50, ..Options::instant() });
+    let stage = Stage::new(EngineOptions { update_delay_ms: 50, ..EngineOptions::instant() });
     stage.create("s", 1);
     let stream = || StreamTarget::by_arn(&stage.arn());
     let mode = |mode: &str| {

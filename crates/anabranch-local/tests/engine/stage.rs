@@ -1,12 +1,12 @@
 //! An engine on a clock that the test moves.
 
-use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
 use anabranch_local::op::{
     ShardDescription, StreamTarget, create_stream, get_records, get_shard_iterator, list_shards,
     merge_shards, put_record, register_stream_consumer, split_shard, subscribe_to_shard,
 };
 use anabranch_local::subscription::Subscription;
-use anabranch_local::{ApiError, Clock, Engine, ErrorKind, Options, StreamRef};
+use anabranch_local::{ApiError, Clock, Engine, ErrorKind, EngineOptions, StreamRef};
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 
@@ -23,12 +23,12 @@ pub(crate) type Read = (SequenceNumber, String, Vec<u8>);
 impl Stage {
     /// An engine whose changes are over at once, with one stream `s`.
     pub(crate) fn with_stream(shards: i64) -> Self {
-        let stage = Self::new(Options::instant());
+        let stage = Self::new(EngineOptions::instant());
         stage.create("s", shards);
         stage
     }
 
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: EngineOptions) -> Self {
         Self { engine: Engine::new(options, Clock::manual(NOW)) }
     }
 
@@ -50,7 +50,7 @@ impl Stage {
         self.try_put_entry(entry(key, hash.as_deref(), key.as_bytes())).map(|reply| reply.shard)
     }
 
-    pub(crate) fn try_put_entry(&self, entry: Entry<'_>) -> Result<put_record::Reply, ApiError> {
+    pub(crate) fn try_put_entry(&self, entry: PutRecordsEntry<'_>) -> Result<put_record::Reply, ApiError> {
         self.engine.put_record(&put_record::Request {
             stream: StreamRef::named("s"),
             entry,
@@ -191,8 +191,8 @@ pub(crate) fn id(shard: u32) -> String {
     format!("shardId-{shard:012}")
 }
 
-pub(crate) fn entry<'a>(key: &'a str, hash: Option<&'a str>, data: &'a [u8]) -> Entry<'a> {
-    Entry {
+pub(crate) fn entry<'a>(key: &'a str, hash: Option<&'a str>, data: &'a [u8]) -> PutRecordsEntry<'a> {
+    PutRecordsEntry {
         partition_key: Cow::Borrowed(key),
         explicit_hash_key: hash.map(Cow::Borrowed),
         data: Payload::Raw(data),

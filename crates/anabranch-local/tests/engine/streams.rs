@@ -5,7 +5,7 @@ use anabranch_local::op::{
     StreamModeDetails, StreamTarget, create_stream, delete_stream, describe_limits,
     describe_stream, describe_stream_summary, list_shards, list_streams,
 };
-use anabranch_local::{ErrorKind, Options, Status};
+use anabranch_local::{ErrorKind, EngineOptions, Status};
 
 fn describe(stage: &Stage) -> describe_stream::StreamDescription {
     let stream = StreamTarget::named("s");
@@ -20,7 +20,7 @@ fn delete(stage: &Stage) -> Result<(), anabranch_local::ApiError> {
 
 #[test]
 fn a_stream_passes_through_its_states_by_the_clock() {
-    let stage = Stage::new(Options::default());
+    let stage = Stage::new(EngineOptions::default());
     stage.create("s", 2);
     assert_eq!(describe(&stage).stream_status, Status::Creating);
     assert!(describe(&stage).shards.is_empty());
@@ -94,7 +94,7 @@ fn streams_are_named_by_name_or_arn_everywhere() {
 
 #[test]
 fn an_on_demand_stream_has_four_shards_and_names_no_count() {
-    let stage = Stage::new(Options::instant());
+    let stage = Stage::new(EngineOptions::instant());
     let mut request = create_stream::Request {
         stream_name: Some("s".to_owned()),
         stream_mode_details: Some(StreamModeDetails { stream_mode: "ON_DEMAND".to_owned() }),
@@ -111,7 +111,7 @@ fn an_on_demand_stream_has_four_shards_and_names_no_count() {
 
 #[test]
 fn wrong_creations_are_refused_in_the_services_words() {
-    let stage = Stage::new(Options { shard_limit: 3, ..Options::instant() });
+    let stage = Stage::new(EngineOptions { shard_limit: 3, ..EngineOptions::instant() });
     let check = |name: Option<&str>, count, kind, words| {
         let request = create_stream::Request {
             stream_name: name.map(str::to_owned),
@@ -134,7 +134,7 @@ fn wrong_creations_are_refused_in_the_services_words() {
 
 #[test]
 fn list_streams_gives_pages_with_a_token() {
-    let stage = Stage::new(Options::instant());
+    let stage = Stage::new(EngineOptions::instant());
     for name in ["a", "b", "c"] {
         stage.create(name, 1);
     }

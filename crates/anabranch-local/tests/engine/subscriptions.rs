@@ -2,23 +2,23 @@
 
 use crate::stage::{Stage, entry, id, reads, refused};
 use anabranch_local::op::{ConsumerTarget, deregister_stream_consumer};
-use anabranch_local::subscription::{Event, Step, Subscription};
-use anabranch_local::{ErrorKind, Options};
+use anabranch_local::subscription::{SubscriptionEvent, SubscriptionStep, Subscription};
+use anabranch_local::{ErrorKind, EngineOptions};
 use std::time::Duration;
 
-fn event(subscription: &mut Subscription) -> Event {
+fn event(subscription: &mut Subscription) -> SubscriptionEvent {
     match subscription.step() {
-        Step::Event(event) => event,
+        SubscriptionStep::Event(event) => event,
         other => panic!("expected an event, got {other:?}"),
     }
 }
 
-fn keys(event: &Event) -> String {
+fn keys(event: &SubscriptionEvent) -> String {
     reads(&event.records).into_iter().map(|(_, key, _)| key).collect()
 }
 
 fn is_quiet(subscription: &mut Subscription) -> bool {
-    matches!(subscription.step(), Step::Quiet { .. })
+    matches!(subscription.step(), SubscriptionStep::Quiet { .. })
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_subscription_ends_with_its_shard_and_names_the_children() {
         let [child] = &end.child_shards[..] else { panic!("{end:?}") };
         assert_eq!((child.shard_id.as_str(), &child.parent_shards), (&*id(2), &vec![id(0), id(1)]));
     }
-    assert!(matches!(lower.step(), Step::Ended) && matches!(upper.step(), Step::Ended));
+    assert!(matches!(lower.step(), SubscriptionStep::Ended) && matches!(upper.step(), SubscriptionStep::Ended));
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn a_second_subscription_is_refused_at_first_and_takes_over_later() {
     refused(again("LATEST"), ErrorKind::ResourceInUse, "Another active subscription");
     stage.advance(1);
     let mut second = again("LATEST").unwrap();
-    let Step::Failed(error) = first.step() else { panic!("the first goes on") };
+    let SubscriptionStep::Failed(error) = first.step() else { panic!("the first goes on") };
     assert_eq!(error.kind, ErrorKind::ResourceInUse);
-    assert!(matches!(first.step(), Step::Ended));
+    assert!(matches!(first.step(), SubscriptionStep::Ended));
     assert!(is_quiet(&mut second));
     drop(second);
     refused(again("LATEST"), ErrorKind::ResourceInUse, "Another active subscription");
@@ -102,14 +102,14 @@ fn a_subscription_ends_after_five_minutes_and_with_its_consumer() {
     let arn = stage.register("app").unwrap();
     let mut one = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
     stage.advance(299_999);
-    assert!(matches!(one.step(), Step::Event(_)));
+    assert!(matches!(one.step(), SubscriptionStep::Event(_)));
     stage.advance(1);
-    assert!(matches!(one.step(), Step::Ended));
+    assert!(matches!(one.step(), SubscriptionStep::Ended));
     let mut two = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
     let consumer = ConsumerTarget { consumer_arn: Some(arn.clone()), ..Default::default() };
     let request = deregister_stream_consumer::Request { consumer };
     stage.engine.deregister_stream_consumer(&request).unwrap();
-    let Step::Failed(error) = two.step() else { panic!("the consumer is gone") };
+    let SubscriptionStep::Failed(error) = two.step() else { panic!("the consumer is gone") };
     assert_eq!(error.kind, ErrorKind::ResourceNotFound);
     let late = stage.subscribe(&arn, 0, "LATEST", None);
     refused(late, ErrorKind::ResourceNotFound, "not found");
@@ -117,7 +117,7 @@ fn a_subscription_ends_after_five_minutes_and_with_its_consumer() {
 
 #[test]
 fn a_consumer_gets_two_mebibytes_a_second_where_limits_hold() {
-    let stage = Stage::new(Options { enforce_limits: true, ..Options::instant() });
+    let stage = Stage::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
     stage.create("s", 1);
     let arn = stage.register("app").unwrap();
     let data = vec![0; 1024 * 1024 - 1];
@@ -129,7 +129,7 @@ fn a_consumer_gets_two_mebibytes_a_second_where_limits_hold() {
     let mut got = Vec::new();
     for _ in 0..4 {
         let mut bytes = 0;
-        while let Step::Event(event) = subscription.step() {
+        while let SubscriptionStep::Event(event) = subscription.step() {
             bytes += event.records.bytes();
         }
         got.push(bytes / (1024 * 1024));

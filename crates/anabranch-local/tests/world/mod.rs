@@ -4,7 +4,7 @@
 
 pub(crate) mod wire;
 
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{
     ChildShard, ConsumerStatus, PutRecordsRequestEntry, Record, ShardIteratorType, StreamStatus,
@@ -21,10 +21,10 @@ pub(crate) struct World {
 impl World {
     /// A server on which every change of state is over at once.
     pub(crate) async fn start() -> Self {
-        Self::start_with(Options::instant()).await
+        Self::start_with(EngineOptions::instant()).await
     }
 
-    pub(crate) async fn start_with(options: Options) -> Self {
+    pub(crate) async fn start_with(options: EngineOptions) -> Self {
         let local = Local::builder().with_options(options).start().await.expect("a free port");
         let kinesis = aws_sdk_kinesis::Client::new(&local.sdk_config());
         Self { local, kinesis }

@@ -45,7 +45,7 @@ pub enum DecodedAggregate {
         /// How many records are lost to this shard.
         dropped: usize,
         /// The place of the first one that lies outside.
-        stray: usize,
+        misrouted: usize,
     },
     /// An aggregate with a record that cannot be read. It and all that follow are lost.
     Partial {
@@ -263,7 +263,7 @@ impl AggregateMessage {
         for (at, raw) in self.records.iter().enumerate() {
             match raw.place(&places, &self.hash_keys, &record.data) {
                 Ok(Some(place)) if range.contains(place) => {}
-                Ok(_) => return DecodedAggregate::Misrouted { dropped: self.records.len(), stray: at },
+                Ok(_) => return DecodedAggregate::Misrouted { dropped: self.records.len(), misrouted: at },
                 Err(why) => {
                     end = Some((at, why));
                     break;

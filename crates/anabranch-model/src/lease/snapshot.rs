@@ -21,7 +21,7 @@ pub struct WorkerSnapshot {
     /// The counter that its beats move.
     pub counter: u64,
     /// What the row says about it.
-    pub standing: WorkerStatus,
+    pub status: WorkerStatus,
     /// The streams that it reads, by name; `None` for all.
     pub reads: Option<Vec<StreamName>>,
     /// For how long it may be silent, in milliseconds; `None` if its row does not say.
@@ -60,7 +60,7 @@ pub struct LeaseSnapshot {
     /// How far its shard is.
     pub phase: LeasePhase,
     /// The worker that asked the owner to hand it over.
-    pub named: Option<WorkerId>,
+    pub requested: Option<WorkerId>,
     /// The owner can't hand it over for now, because its handler can't be cancelled.
     pub refused: bool,
     /// What its shard carries, if somebody measured it.

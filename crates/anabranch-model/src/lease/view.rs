@@ -79,13 +79,13 @@ pub struct WatchedLease {
     /// The row as last seen.
     pub row: LeaseSnapshot,
     /// Its heart: in the native layout only its term, which no beat moves.
-    pub heart: SeenHeartbeat,
+    pub heartbeat: SeenHeartbeat,
     /// Since when every look has shown that it may be read and has no living owner.
     pub free_since_ms: Option<u64>,
     /// Since when the same worker has been named on it under the same term.
-    pub named_since_ms: Option<u64>,
+    pub requested_since_ms: Option<u64>,
     /// When a name went away after its owner had not answered it for as long as a name may wait.
-    pub asked_in_vain_ms: Option<u64>,
+    pub unanswered_since_ms: Option<u64>,
 }
 
 /// An owner without a row.
@@ -242,7 +242,7 @@ impl FleetView {
             return;
         }
         let before = std::mem::take(&mut self.rowless);
-        let on_rows = leases.iter().flat_map(|lease| [&lease.owner, &lease.named]);
+        let on_rows = leases.iter().flat_map(|lease| [&lease.owner, &lease.requested]);
         for id in on_rows.flatten() {
             if self.worker(id).is_none() && !self.rowless.contains_key(id) {
                 let new = OwnerWithoutRow { since_ms: reply_ms, lease_time_ms: longest_ms };
@@ -272,15 +272,15 @@ impl FleetView {
         reply_ms: u64,
     ) -> WatchedLease {
         let owned = row.owner.is_some();
-        let (before, counter) = (old.as_ref().map(|old| old.heart), row.counter);
+        let (before, counter) = (old.as_ref().map(|old| old.heartbeat), row.counter);
         let surveyed_ms = self.surveyed.seen_at(&row.key, counter);
         let heart = SeenHeartbeat::seen(before, counter, owned, reply_ms, surveyed_ms);
         let mut lease = WatchedLease {
-            named_since_ms: row.named.as_ref().map(|_| reply_ms),
+            requested_since_ms: row.requested.as_ref().map(|_| reply_ms),
             free_since_ms: None,
-            asked_in_vain_ms: None,
+            unanswered_since_ms: None,
             row,
-            heart,
+            heartbeat: heart,
         };
         // A shard that waits for its parents waits for nobody to take it.
         if lease.row.phase == LeasePhase::Ready
@@ -296,13 +296,13 @@ impl FleetView {
             Layout::Kcl => old.row.owner == lease.row.owner,
         };
         let Some(old) = old.filter(same) else { return lease };
-        if old.row.named == lease.row.named {
-            lease.named_since_ms = old.named_since_ms;
-            lease.asked_in_vain_ms = old.asked_in_vain_ms;
+        if old.row.requested == lease.row.requested {
+            lease.requested_since_ms = old.requested_since_ms;
+            lease.unanswered_since_ms = old.unanswered_since_ms;
         } else {
-            let waited = old.named_since_ms.map(|since| reply_ms.saturating_sub(since));
+            let waited = old.requested_since_ms.map(|since| reply_ms.saturating_sub(since));
             let in_vain = waited.is_some_and(|waited| waited >= self.patience_ms);
-            lease.asked_in_vain_ms = if in_vain { Some(reply_ms) } else { old.asked_in_vain_ms };
+            lease.unanswered_since_ms = if in_vain { Some(reply_ms) } else { old.unanswered_since_ms };
         }
         lease
     }
@@ -313,7 +313,7 @@ impl FleetView {
         match self.layout {
             Layout::Native => self.status_of(owner, now_ms),
             // KCL waits for more than the lease time, by one tick of its clock.
-            Layout::Kcl => match lease.heart.moved.age_ms(now_ms) {
+            Layout::Kcl => match lease.heartbeat.moved.age_ms(now_ms) {
                 Some(age) if age <= self.lease_time_of_owner(lease) => HolderStatus::Alive,
                 _ => HolderStatus::Silent,
             },
@@ -327,7 +327,7 @@ impl FleetView {
             let owner = lease.row.owner.as_ref();
             self.layout == Layout::Kcl && owner.is_some_and(|owner| owner != me)
         });
-        let expiries = owned.filter_map(|lease| match lease.heart.moved {
+        let expiries = owned.filter_map(|lease| match lease.heartbeat.moved {
             LastBeat::Never => None,
             LastBeat::At(ms) if self.looked_ms.is_none_or(|looked_ms| ms >= looked_ms) => None,
             LastBeat::At(ms) => {
@@ -340,8 +340,8 @@ impl FleetView {
     /// What stands behind the name of a worker, by its row.
     pub fn status_of(&self, id: &WorkerId, now_ms: u64) -> HolderStatus {
         match self.worker(id) {
-            Some(worker) if worker.row.standing == WorkerStatus::Fenced => HolderStatus::Departed,
-            Some(worker) if worker.row.standing == WorkerStatus::Unreadable => HolderStatus::Alive,
+            Some(worker) if worker.row.status == WorkerStatus::Fenced => HolderStatus::Departed,
+            Some(worker) if worker.row.status == WorkerStatus::Unreadable => HolderStatus::Alive,
             Some(worker) => match worker.heart.moved.age_ms(now_ms) {
                 Some(age) if age < self.lease_time_of(&worker.row) => HolderStatus::Alive,
                 _ => HolderStatus::Silent,

@@ -20,7 +20,7 @@ pub(super) struct SealedRecord<T> {
     /// What is sent.
     pub(super) sealed: KinesisRecord,
     /// From the lowest to the highest hash of its records.
-    pub(super) hull: HashRange,
+    pub(super) hash_span: HashRange,
     /// The shard that the map predicted for all of its records.
     pub(super) predicted: Option<ShardId>,
     /// Which life of the map the prediction is from.
@@ -46,12 +46,12 @@ impl<T> SealedRecord<T> {
 
     /// Whether all records have one hash: then whichever shard takes it takes all of them.
     pub(super) fn has_one_hash(&self) -> bool {
-        self.hull.start() == self.hull.end()
+        self.hash_span.start() == self.hash_span.end()
     }
 
     /// Whether the shard of this range takes every record.
-    pub(super) fn is_inside(&self, range: HashRange) -> bool {
-        range.contains(self.hull.start()) && range.contains(self.hull.end())
+    pub(super) fn fits_range(&self, range: HashRange) -> bool {
+        range.contains(self.hash_span.start()) && range.contains(self.hash_span.end())
     }
 }
 
@@ -59,7 +59,7 @@ impl<T> SealedRecord<T> {
 #[derive(Debug)]
 pub(super) struct InFlightRecord<T> {
     /// The container.
-    pub(super) frozen: SealedRecord<T>,
+    pub(super) record: SealedRecord<T>,
     /// The lane that it left from. `None` if that lane is no more: then it blocks the lanes over
     /// its hashes.
     pub(super) lane: Option<usize>,
@@ -97,7 +97,7 @@ pub(super) struct Sealer<'a, T> {
     pub(super) spare: &'a mut Vec<Vec<QueuedRecord<T>>>,
     pub(super) pages: &'a mut SparePages,
     /// What an aggregate is marked with.
-    pub(super) mark: Option<DedupTag>,
+    pub(super) dedup_tag: Option<DedupTag>,
 }
 
 /// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
@@ -108,7 +108,7 @@ pub(super) fn draft<T>(
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<DraftRecord<T>> {
-    let Sealer { builder, spare, pages, mark } = tools;
+    let Sealer { builder, spare, pages, dedup_tag: mark } = tools;
     let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
     let count = count_joined(lane, builder, aggregation, max_bytes)?;
     let records = lane.take_first(count, || spare.pop().unwrap_or_default(), pages);
@@ -185,7 +185,7 @@ pub(super) fn seal<T>(cuts: Vec<(DraftRecord<T>, Option<ShardId>)>, era: u64) ->
         let aggregate = if framed { sealed.next() } else { None };
         SealedRecord {
             sealed: aggregate.unwrap_or_else(|| single_record(&records)),
-            hull: records.hash_span(),
+            hash_span: records.hash_span(),
             isolated: records.is_alone(),
             records,
             predicted,
@@ -244,7 +244,7 @@ mod tests {
         let mut builder = AggregateBuilder::new();
         let mut cuts = Vec::new();
         loop {
-            let tools = Sealer { builder: &mut builder, spare, pages, mark: None };
+            let tools = Sealer { builder: &mut builder, spare, pages, dedup_tag: None };
             let Some(cut) = draft(&mut lane, tools, Aggregation::ByShard, 1_000) else { break };
             let numbers: Vec<u64> =
                 (0..cut.records.len()).map(|at| cut.records.number(at)).collect();

@@ -41,9 +41,9 @@ pub(super) struct ShardQueue<T> {
     pub(super) queue_bytes: usize,
     /// Containers that wait to be sent, or sent again. In strict order there is at most one, and
     /// none while one is on its way.
-    pub(super) frozen: VecDeque<SealedRecord<T>>,
+    pub(super) sealed: VecDeque<SealedRecord<T>>,
     /// Containers on their way or unjudged.
-    pub(super) flights: usize,
+    pub(super) in_flight: usize,
     /// Containers of older lanes that have to be judged before this lane may send.
     pub(super) blockers: usize,
     /// Failures since the last success.
@@ -65,8 +65,8 @@ impl<T> ShardQueue<T> {
             queue: VecDeque::new(),
             written: PagedQueue::default(),
             queue_bytes: 0,
-            frozen: VecDeque::new(),
-            flights: 0,
+            sealed: VecDeque::new(),
+            in_flight: 0,
             blockers,
             failures: 0,
             not_before_ms: 0,
@@ -78,12 +78,12 @@ impl<T> ShardQueue<T> {
 
     /// Whether it holds nothing, waits for nothing, and is referred to nowhere.
     pub(super) fn is_idle(&self) -> bool {
-        self.flights == 0 && !self.in_line && self.has_nothing()
+        self.in_flight == 0 && !self.in_line && self.has_nothing()
     }
 
     /// Whether it has nothing to send.
     pub(super) fn has_nothing(&self) -> bool {
-        self.frozen.is_empty() && self.is_empty()
+        self.sealed.is_empty() && self.is_empty()
     }
 
     /// Whether all of its records are in containers.

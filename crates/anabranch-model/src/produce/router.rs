@@ -68,7 +68,7 @@ impl Router {
     /// of an older map, of another stream with a shard of that name.
     pub(super) fn holds<T>(&self, shard: &ShardId, frozen: &SealedRecord<T>, now_ms: u64) -> bool {
         let range = self.map().and_then(|map| map.range_of(shard, now_ms));
-        range.is_some_and(|range| frozen.is_inside(range))
+        range.is_some_and(|range| frozen.fits_range(range))
     }
 
     /// The place among the map's open shards of the one that takes a hash.

@@ -44,21 +44,21 @@ pub struct ProducerSettings {
     /// What a hole does to its key, in strict order.
     pub on_failure: OnFailure,
     /// The number that this producer marks its aggregates with, if it does.
-    pub mark: Option<u64>,
+    pub dedup_tags: Option<u64>,
     /// Whether each container goes by `PutRecord`, with the number of the one before it.
     pub numbered: bool,
     /// The largest record that the stream takes, in bytes of key and data.
     pub record_max_bytes: usize,
     /// The least that a container grows to while records wait, whatever the round trip.
-    pub container_min_bytes: usize,
+    pub aggregate_min_bytes: usize,
     /// The most that a container grows to.
-    pub container_max_bytes: usize,
+    pub aggregate_max_bytes: usize,
     /// How long a record waits for others at an idle lane.
     pub linger_ms: u64,
     /// How long a record may stay without an outcome. `None` is for ever.
     pub deadline_ms: Option<u64>,
     /// How long a container waits for the list that judges it.
-    pub judge_timeout_ms: u64,
+    pub verify_timeout_ms: u64,
     /// After how long without a sign of the stream the map is dropped.
     pub map_idle_ms: u64,
     /// Requests on their way at a time.
@@ -81,14 +81,14 @@ impl Default for ProducerSettings {
             order: KeyOrder::Strict,
             aggregation: Aggregation::ByShard,
             on_failure: OnFailure::StopKey,
-            mark: None,
+            dedup_tags: None,
             numbered: false,
             record_max_bytes: crate::limits::RECORD_MAX_BYTES_DEFAULT,
-            container_min_bytes: 51_200,
-            container_max_bytes: crate::limits::RECORD_MAX_BYTES_DEFAULT,
+            aggregate_min_bytes: 51_200,
+            aggregate_max_bytes: crate::limits::RECORD_MAX_BYTES_DEFAULT,
             linger_ms: 20,
             deadline_ms: None,
-            judge_timeout_ms: 5_000,
+            verify_timeout_ms: 5_000,
             map_idle_ms: 30_000,
             max_requests: 24,
             max_stopped_keys: 10_000,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Bytes of a page. A record stands in one page.
 const PAGE_BYTES: usize = 16 * 1024;
 /// A record with more bytes of key and data stands apart: it is not written down.
-const APART_BYTES: usize = 4 * 1024;
+const LARGE_BYTES: usize = 4 * 1024;
 /// How many pages are kept for other lanes.
 const SPARE_PAGES: usize = 256;
 
@@ -76,7 +76,7 @@ pub(super) struct PagedQueue<T> {
     /// Where the first record begins on the first page.
     start: usize,
     /// Keys and data of those that stand apart, in their order.
-    apart: VecDeque<(PartitionKey, Bytes)>,
+    large: VecDeque<(PartitionKey, Bytes)>,
 }
 
 /// Where a reader of the pages is.
@@ -90,7 +90,7 @@ struct PageCursor {
 impl<T> Default for PagedQueue<T> {
     fn default() -> Self {
         let (noted, pages, apart) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { noted, pages, start: 0, apart }
+        Self { noted, pages, start: 0, large: apart }
     }
 }
 
@@ -128,9 +128,9 @@ impl<T> PagedQueue<T> {
     ) {
         let (key, data) = offer.content.bytes();
         let bytes = key.len() + data.len();
-        let is_apart = bytes > APART_BYTES || bytes == 0;
+        let is_apart = bytes > LARGE_BYTES || bytes == 0;
         if is_apart {
-            self.apart.push_back(offer.content.keep());
+            self.large.push_back(offer.content.keep());
         } else {
             let page = match self.pages.back_mut() {
                 Some(page) if page.len() + bytes <= PAGE_BYTES => page,
@@ -177,7 +177,7 @@ impl<T> PagedQueue<T> {
     #[inline]
     fn read(&self, noted: &QueuedRecord<T>, place: &mut PageCursor) -> (&[u8], &[u8]) {
         if noted.is_apart {
-            let (key, data) = &self.apart[place.apart];
+            let (key, data) = &self.large[place.apart];
             place.apart += 1;
             return (key.as_bytes(), data);
         }
@@ -202,7 +202,7 @@ impl<T> PagedQueue<T> {
     ) -> Vec<QueuedRecord<T>> {
         if count == self.noted.len() {
             // The memory changes hands, and no record moves.
-            self.apart.clear();
+            self.large.clear();
             self.start = 0;
             for page in self.pages.drain(..) {
                 give_back(page, spare);
@@ -222,7 +222,7 @@ impl<T> PagedQueue<T> {
         let noted = self.noted.pop_front()?;
         let mut place = PageCursor { page: 0, at: self.start, apart: 0 };
         let (key, data) = if noted.is_apart {
-            self.apart[0].clone()
+            self.large[0].clone()
         } else {
             let (key, data) = self.read(&noted, &mut place);
             (read_key(key), Bytes::copy_from_slice(data))
@@ -234,7 +234,7 @@ impl<T> PagedQueue<T> {
     /// Drops the key and data of what was the oldest record.
     fn forget(&mut self, noted: &QueuedRecord<T>, spare: &mut SparePages) {
         if noted.is_apart {
-            self.apart.pop_front();
+            self.large.pop_front();
             return;
         }
         if self.start == self.pages[0].len() {

@@ -1,8 +1,8 @@
 //! How a child ends: by itself when its input is closed, or killed; reaped in any case.
 
-use super::{Child, Nowhere};
+use super::{Child, NoCheckpoints};
 use crate::group;
-use crate::protocol::{Action, Request, ShutdownMessages};
+use crate::protocol::{Action, ToChild, ShutdownMessages};
 use crate::session::ChildFault;
 use std::process::ExitStatus;
 
@@ -39,8 +39,8 @@ impl Child {
 
     /// Parts with it: it ends what it was asked when the lease went, and is told that it is lost.
     /// One that is at fault, or takes too long, is killed; else it has only to end.
-    pub(crate) async fn part(mut self, messages: ShutdownMessages) -> Option<Self> {
-        let Err(fault) = self.tell_loss(messages).await else { return Some(self) };
+    pub(crate) async fn release(mut self, messages: ShutdownMessages) -> Option<Self> {
+        let Err(fault) = self.notify_lease_lost(messages).await else { return Some(self) };
         let (shard, pid) = (&*self.shard, self.pid);
         tracing::warn!(shard, pid, "the child was not told that its lease is lost: {fault}");
         self.kill().await;
@@ -48,30 +48,30 @@ impl Child {
     }
 
     /// It has as long to end what it is at and to hear of the loss as it has for its end.
-    pub(super) async fn tell_loss(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
+    pub(super) async fn notify_lease_lost(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
         let (ms, clock) = (self.settings.exit_ms, self.clock.clone());
         let told = async {
             self.finish().await?;
-            self.ask(Request::lease_lost(messages), &mut Nowhere).await
+            self.ask(ToChild::lease_lost(messages), &mut NoCheckpoints).await
         };
         tokio::select! {
             biased;
             told = told => return told,
             () = clock.sleep(ms) => {}
         }
-        Err(ChildFault::Late { asked: self.session.open().unwrap_or(Action::LeaseLost), ms })
+        Err(ChildFault::Late { asked: self.session.open_action().unwrap_or(Action::LeaseLost), ms })
     }
 
     /// Kills it and all that it started, and waits until it is gone.
     pub async fn kill(mut self) {
         // The group at once, and again when it is dropped: what was started in between is in it too.
-        group::kill(self.pid);
+        group::kill_group(self.pid);
         // It can fail only where the process has ended already.
         let _ = self.process.kill().await;
     }
 
     /// The fault of a child whose output has ended.
-    pub(super) async fn ended(&mut self, asked: Action) -> ChildFault {
+    pub(super) async fn exit_fault(&mut self, asked: Action) -> ChildFault {
         let clock = self.clock.clone();
         let status = tokio::select! {
             biased;

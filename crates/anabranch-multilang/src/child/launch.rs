@@ -1,11 +1,11 @@
 //! How a child is started.
 
-use super::output::{self, Source};
-use super::talk::Owed;
+use super::output::{self, OutputSource};
+use super::talk::PendingReply;
 use crate::group;
-use crate::living::{Life, Living};
+use crate::living::{ChildGuard, ChildRegistry};
 use crate::protocol::FromChild;
-use crate::session::{ChildFault, Session};
+use crate::session::{ChildFault, ChildSession};
 use anabranch::clock::Clock;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ pub struct Child {
     /// What it says.
     pub(super) messages: mpsc::Receiver<FromChild>,
     /// What it was asked.
-    pub(super) session: Session,
+    pub(super) session: ChildSession,
     /// The answer to a checkpoint that it has not got yet.
-    pub(super) owed: Option<Owed>,
+    pub(super) owed: Option<PendingReply>,
     /// The tasks at its pipes. They end with it.
     #[expect(dead_code, reason = "held, so that the tasks have an owner")]
     pub(super) pipes: JoinSet<()>,
@@ -57,7 +57,7 @@ pub struct Child {
     /// Where time-outs are counted.
     pub(super) clock: Clock,
     /// Counts it among those that live.
-    pub(super) life: Option<Life>,
+    pub(super) life: Option<ChildGuard>,
     /// Whether it ended by itself when it was to. What it left running is its own affair then.
     pub(super) ended_in_order: bool,
 }
@@ -90,7 +90,7 @@ impl Child {
         command.process_group(0);
         let mut process = command.spawn().map_err(|error| not_started(error.to_string()))?;
         let (shard, pid) = (Arc::from(shard), process.id().unwrap_or_default());
-        let source = Source { shard: Arc::clone(&shard), pid };
+        let source = OutputSource { shard: Arc::clone(&shard), pid };
         let mut pipes = JoinSet::new();
         let (said, messages) = mpsc::channel(MESSAGES_WAITING);
         if let Some(pipe) = process.stdout.take() {
@@ -109,7 +109,7 @@ impl Child {
             process,
             lines: Some(lines),
             messages,
-            session: Session::default(),
+            session: ChildSession::default(),
             owed: None,
             pipes,
             settings: Arc::clone(settings),
@@ -120,8 +120,8 @@ impl Child {
     }
 
     /// The same child, which can be killed with all that live.
-    pub(crate) fn among(mut self, living: &Living) -> Self {
-        self.life = Some(living.begin(self.pid));
+    pub(crate) fn registered_in(mut self, living: &ChildRegistry) -> Self {
+        self.life = Some(living.register(self.pid));
         self
     }
 
@@ -136,7 +136,7 @@ impl Drop for Child {
         // A wrapper that does not `exec` has the real worker in its group; the runtime kills only
         // the wrapper.
         if !self.ended_in_order {
-            group::kill(self.pid);
+            group::kill_group(self.pid);
         }
     }
 }

@@ -5,7 +5,7 @@ pub const LINE_MAX_BYTES: usize = 64 * 1024;
 
 /// Cuts bytes into lines. It never keeps more than [`LINE_MAX_BYTES`].
 #[derive(Debug, Default)]
-pub struct LineCutter {
+pub struct LineSplitter {
     /// The start of the line that is not over yet.
     kept: Vec<u8>,
     /// Bytes of it that were too many to keep.
@@ -14,16 +14,16 @@ pub struct LineCutter {
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct SplitLine {
     /// The line, or its start, without its end. Bytes that are not UTF-8 are replaced.
     pub text: String,
     /// Bytes that were cut off because the line was too long.
     pub cut: usize,
 }
 
-impl LineCutter {
+impl LineSplitter {
     /// Takes bytes, and gives each line that they complete to `line`.
-    pub fn push(&mut self, bytes: &[u8], mut line: impl FnMut(Cut)) {
+    pub fn push(&mut self, bytes: &[u8], mut line: impl FnMut(SplitLine)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
             self.keep(&rest[..end]);
@@ -34,7 +34,7 @@ impl LineCutter {
     }
 
     /// What is left when no more bytes come.
-    pub fn rest(&mut self) -> Option<Cut> {
+    pub fn finish(&mut self) -> Option<SplitLine> {
         let nothing = self.kept.is_empty() && self.cut == 0;
         (!nothing).then(|| self.take())
     }
@@ -51,7 +51,7 @@ impl LineCutter {
         self.cut += bytes.len() - fits;
     }
 
-    fn take(&mut self) -> Cut {
+    fn take(&mut self) -> SplitLine {
         if self.cut == 0 && self.kept.last() == Some(&b'\r') {
             self.kept.pop();
         }
@@ -59,7 +59,7 @@ impl LineCutter {
         let cut = std::mem::take(&mut self.cut);
         // One long line must not hold its memory for the rest of the child's life.
         self.kept = Vec::new();
-        Cut { text, cut }
+        SplitLine { text, cut }
     }
 }
 
@@ -68,18 +68,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cut(pieces: &[&[u8]]) -> Vec<Cut> {
-        let (mut cutter, mut lines) = (LineCutter::default(), Vec::new());
+    fn cut(pieces: &[&[u8]]) -> Vec<SplitLine> {
+        let (mut cutter, mut lines) = (LineSplitter::default(), Vec::new());
         for piece in pieces {
             cutter.push(piece, |line| lines.push(line));
         }
-        lines.extend(cutter.rest());
+        lines.extend(cutter.finish());
         lines
     }
 
     fn check(pieces: &[&[u8]], expected: &[&str]) {
-        let expected: Vec<Cut> =
-            expected.iter().map(|text| Cut { text: (*text).to_owned(), cut: 0 }).collect();
+        let expected: Vec<SplitLine> =
+            expected.iter().map(|text| SplitLine { text: (*text).to_owned(), cut: 0 }).collect();
         assert_eq!(cut(pieces), expected);
     }
 
@@ -101,7 +101,7 @@ mod tests {
         assert!(lines[0].text.starts_with("start xxx"));
         assert_eq!(lines[0].text.len(), LINE_MAX_BYTES);
         assert_eq!(lines[0].cut, start.len() + rest.len() - LINE_MAX_BYTES);
-        assert_eq!(lines[1], Cut { text: "next".to_owned(), cut: 0 });
+        assert_eq!(lines[1], SplitLine { text: "next".to_owned(), cut: 0 });
     }
 
     proptest! {
@@ -111,14 +111,14 @@ mod tests {
             pieces in proptest::collection::vec(proptest::collection::vec(0x20_u8..0x7f, 0..40), 0..20),
             ends in proptest::collection::vec(any::<bool>(), 20),
         ) {
-            let (mut cutter, mut lines, mut whole) = (LineCutter::default(), Vec::new(), String::new());
+            let (mut cutter, mut lines, mut whole) = (LineSplitter::default(), Vec::new(), String::new());
             for (piece, ends) in pieces.iter().zip(ends) {
                 let mut bytes = piece.clone();
                 if ends { bytes.push(b'\n'); }
                 whole.push_str(&String::from_utf8(bytes.clone()).unwrap());
                 cutter.push(&bytes, |line| lines.push(line.text));
             }
-            lines.extend(cutter.rest().map(|line| line.text));
+            lines.extend(cutter.finish().map(|line| line.text));
             let expected: Vec<&str> = whole.lines().collect();
             prop_assert_eq!(lines, expected);
         }

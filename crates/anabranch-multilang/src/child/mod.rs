@@ -15,5 +15,5 @@ mod end;
 mod tests;
 
 pub use launch::{Child, ChildSettings};
-pub use lines::{Cut, LINE_MAX_BYTES, LineCutter};
-pub use talk::{Nowhere, WriteDown};
+pub use lines::{SplitLine, LINE_MAX_BYTES, LineSplitter};
+pub use talk::{NoCheckpoints, CheckpointWriter};

@@ -1,7 +1,7 @@
 //! What a child prints: messages go up, everything else goes into the log, with shard and pid.
 
-use super::lines::{Cut, LineCutter};
-use crate::protocol::{FromChild, Heard, hear};
+use super::lines::{SplitLine, LineSplitter};
+use crate::protocol::{FromChild, ChildLine, parse};
 use anabranch::clock::Clock;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -16,7 +16,7 @@ const QUIET_MS: u64 = 500;
 
 /// Whose output it is.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct OutputSource {
     /// The shard.
     pub(super) shard: Arc<str>,
     /// The process.
@@ -27,15 +27,15 @@ pub(super) struct Source {
 /// that floods its output has to wait too.
 pub(super) async fn listen(
     mut pipe: impl AsyncRead + Unpin,
-    source: Source,
+    source: OutputSource,
     messages: mpsc::Sender<FromChild>,
 ) {
-    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; READ_BYTES]);
+    let (mut cutter, mut buffer) = (LineSplitter::default(), vec![0; READ_BYTES]);
     loop {
         let mut heard = Vec::new();
         let ended = match pipe.read(&mut buffer).await {
             Ok(0) | Err(_) => {
-                heard.extend(cutter.rest());
+                heard.extend(cutter.finish());
                 true
             }
             Ok(count) => {
@@ -45,10 +45,10 @@ pub(super) async fn listen(
         };
         for line in heard {
             // What was cut is no message, however it begins.
-            match if line.cut > 0 { Heard::Print } else { hear(&line.text) } {
-                Heard::Blank => {}
-                Heard::Print => source.log("stdout", &line),
-                Heard::Message(message) => {
+            match if line.cut > 0 { ChildLine::Print } else { parse(&line.text) } {
+                ChildLine::Blank => {}
+                ChildLine::Print => source.log("stdout", &line),
+                ChildLine::Message(message) => {
                     if messages.send(message).await.is_err() {
                         return;
                     }
@@ -63,8 +63,8 @@ pub(super) async fn listen(
 
 /// Logs standard error until its end. Programs print without ending the line, so what stands there
 /// for a while is logged as it is, and a long line in pieces.
-pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: Source, clock: Clock) {
-    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; READ_BYTES]);
+pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: OutputSource, clock: Clock) {
+    let (mut cutter, mut buffer) = (LineSplitter::default(), vec![0; READ_BYTES]);
     loop {
         let read = tokio::select! {
             biased;
@@ -85,14 +85,14 @@ pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: Source,
     source.log_rest(&mut cutter);
 }
 
-impl Source {
-    fn log_rest(&self, cutter: &mut LineCutter) {
-        if let Some(line) = cutter.rest() {
+impl OutputSource {
+    fn log_rest(&self, cutter: &mut LineSplitter) {
+        if let Some(line) = cutter.finish() {
             self.log("stderr", &line);
         }
     }
 
-    fn log(&self, from: &'static str, line: &Cut) {
+    fn log(&self, from: &'static str, line: &SplitLine) {
         let Self { shard, pid } = self;
         if line.text.trim().is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! Asking a child, and answering its checkpoints until it has done what it was asked.
 
 use super::Child;
-use crate::protocol::{Action, CheckpointReply, FromChild, Request};
-use crate::session::{ChildFault, SHUTDOWN, Step, Wanted};
+use crate::protocol::{Action, CheckpointReply, FromChild, ToChild};
+use crate::session::{ChildFault, SHUTDOWN, SessionStep, ChildCheckpoint};
 use anabranch::clock::Clock;
 use tokio::sync::mpsc;
 
@@ -11,26 +11,26 @@ use tokio::sync::mpsc;
 const LAST_WORDS_MS: u64 = 1_000;
 
 /// Who writes the checkpoints of a child down. The error is the name of Java's exception.
-pub trait WriteDown {
+pub trait CheckpointWriter {
     /// Writes it down.
-    fn write_down(&mut self, wanted: &Wanted) -> impl Future<Output = Result<(), String>> + Send;
+    fn write_checkpoint(&mut self, wanted: &ChildCheckpoint) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// An answer that a child waits for, whoever asked it something meanwhile.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct PendingReply {
     /// What it wanted.
-    wanted: Wanted,
+    wanted: ChildCheckpoint,
     /// Java's name for why not.
     error: Option<String>,
 }
 
 /// Where no checkpoint is allowed.
 #[derive(Clone, Copy, Debug)]
-pub struct Nowhere;
+pub struct NoCheckpoints;
 
-impl WriteDown for Nowhere {
-    async fn write_down(&mut self, _: &Wanted) -> Result<(), String> {
+impl CheckpointWriter for NoCheckpoints {
+    async fn write_checkpoint(&mut self, _: &ChildCheckpoint) -> Result<(), String> {
         Err(crate::session::INVALID_STATE.to_owned())
     }
 }
@@ -41,20 +41,20 @@ impl Child {
     /// Dropped on the way, the question stays open: [`Child::finish`] waits for its answer.
     pub async fn ask(
         &mut self,
-        request: Request,
-        checkpoints: &mut (impl WriteDown + Send),
+        request: ToChild,
+        checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), ChildFault> {
         // One question at a time: of two, nobody could tell which one was answered.
-        if self.session.open().is_some() {
+        if self.session.open_action().is_some() {
             self.finish().await?;
         }
-        self.pay().await?;
+        self.send_pending_reply().await?;
         // What it said unasked must not count as the answer to what it is asked now.
         while let Ok(message) = self.messages.try_recv() {
-            self.hear(message, &mut Nowhere).await?;
+            self.on_message(message, &mut NoCheckpoints).await?;
         }
-        self.session.ask(&request);
-        self.say(request.line).await?;
+        self.session.begin(&request);
+        self.send_line(request.line).await?;
         self.answered(checkpoints).await
     }
 
@@ -62,19 +62,19 @@ impl Child {
     /// that was being written is answered first: the child waits for it.
     pub async fn finish(&mut self) -> Result<(), ChildFault> {
         self.session.forbid_checkpoints();
-        self.pay().await?;
-        self.answered(&mut Nowhere).await
+        self.send_pending_reply().await?;
+        self.answered(&mut NoCheckpoints).await
     }
 
     async fn answered(
         &mut self,
-        checkpoints: &mut (impl WriteDown + Send),
+        checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), ChildFault> {
         let clock = self.clock.clone();
         let patience_ms = self.settings.silence_ms;
         // Until when the last words of one that has ended are waited for.
         let mut over_ms = None;
-        while let Some(asked) = self.session.open() {
+        while let Some(asked) = self.session.open_action() {
             let silent_ms = patience_ms.map(|ms| clock.now_ms().saturating_add(ms));
             let message = tokio::select! {
                 biased;
@@ -84,68 +84,68 @@ impl Child {
                     continue;
                 }
                 // It lives, but closed its input: it will never hear what it was asked.
-                () = deaf(self.lines.as_ref()), if over_ms.is_none() => {
+                () = wait_unread(self.lines.as_ref()), if over_ms.is_none() => {
                     over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
                     continue;
                 }
-                () = until(&clock, over_ms) => None,
-                () = until(&clock, silent_ms) => {
+                () = wait_until(&clock, over_ms) => None,
+                () = wait_until(&clock, silent_ms) => {
                     let seconds = patience_ms.unwrap_or_default().div_ceil(1_000);
                     return Err(ChildFault::Silent { asked, seconds });
                 }
             };
             match message {
-                Some(message) => self.hear(message, checkpoints).await?,
-                None => return Err(self.ended(asked).await),
+                Some(message) => self.on_message(message, checkpoints).await?,
+                None => return Err(self.exit_fault(asked).await),
             }
         }
         Ok(())
     }
 
-    async fn hear(
+    async fn on_message(
         &mut self,
         message: FromChild,
-        checkpoints: &mut (impl WriteDown + Send),
+        checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), ChildFault> {
-        match self.session.hear(message) {
-            Step::Done => Ok(()),
-            Step::Fault(fault) => Err(fault),
-            Step::Odd(what) => {
+        match self.session.on_message(message) {
+            SessionStep::Done => Ok(()),
+            SessionStep::Fault(fault) => Err(fault),
+            SessionStep::Unexpected(what) => {
                 let (shard, pid) = (&self.shard, self.pid);
                 tracing::warn!(%shard, pid, "the child sent {what}: ignored");
                 Ok(())
             }
-            Step::Refuse { wanted, error } => {
-                self.owed = Some(Owed { wanted, error: Some(error.to_owned()) });
-                self.pay().await
+            SessionStep::Refuse { wanted, error } => {
+                self.owed = Some(PendingReply { wanted, error: Some(error.to_owned()) });
+                self.send_pending_reply().await
             }
-            Step::Checkpoint(wanted) => {
+            SessionStep::Checkpoint(wanted) => {
                 // Whoever gives up the writing does so because the lease goes.
                 let lost = Some(SHUTDOWN.to_owned());
-                self.owed = Some(Owed { wanted: wanted.clone(), error: lost });
-                let error = checkpoints.write_down(&wanted).await.err();
-                self.owed = Some(Owed { wanted, error });
-                self.pay().await
+                self.owed = Some(PendingReply { wanted: wanted.clone(), error: lost });
+                let error = checkpoints.write_checkpoint(&wanted).await.err();
+                self.owed = Some(PendingReply { wanted, error });
+                self.send_pending_reply().await
             }
         }
     }
 
     /// Gives the child the answer that it waits for.
-    async fn pay(&mut self) -> Result<(), ChildFault> {
-        let Some(Owed { wanted, error }) = &self.owed else { return Ok(()) };
+    async fn send_pending_reply(&mut self) -> Result<(), ChildFault> {
+        let Some(PendingReply { wanted, error }) = &self.owed else { return Ok(()) };
         let reply = CheckpointReply {
             sequence_number: wanted.sequence_number.as_deref(),
             sub_sequence_number: wanted.sub_sequence_number,
             error: error.as_deref(),
         };
         let line = reply.line();
-        self.say(line).await?;
+        self.send_line(line).await?;
         self.owed = None;
         Ok(())
     }
 
-    async fn say(&mut self, line: Vec<u8>) -> Result<(), ChildFault> {
-        let asked = self.session.open().unwrap_or(Action::Initialize);
+    async fn send_line(&mut self, line: Vec<u8>) -> Result<(), ChildFault> {
+        let asked = self.session.open_action().unwrap_or(Action::Initialize);
         let sent = match &self.lines {
             None => false,
             Some(lines) => {
@@ -164,12 +164,12 @@ impl Child {
                 }
             }
         };
-        if sent { Ok(()) } else { Err(self.ended(asked).await) }
+        if sent { Ok(()) } else { Err(self.exit_fault(asked).await) }
     }
 }
 
 /// Waits until that moment, or for ever.
-async fn until(clock: &Clock, moment_ms: Option<u64>) {
+async fn wait_until(clock: &Clock, moment_ms: Option<u64>) {
     match moment_ms {
         Some(ms) => clock.sleep_until(ms).await,
         None => std::future::pending().await,
@@ -177,7 +177,7 @@ async fn until(clock: &Clock, moment_ms: Option<u64>) {
 }
 
 /// Waits until nobody reads the lines any more.
-async fn deaf(lines: Option<&mpsc::Sender<Vec<u8>>>) {
+async fn wait_unread(lines: Option<&mpsc::Sender<Vec<u8>>>) {
     match lines {
         Some(lines) => lines.closed().await,
         None => std::future::pending().await,

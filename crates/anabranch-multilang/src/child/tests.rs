@@ -1,8 +1,8 @@
 //! Real children, written in shell: well-behaved ones and all others.
 
 use super::*;
-use crate::protocol::{Action, Request, ShutdownMessages};
-use crate::session::{ChildFault, Wanted};
+use crate::protocol::{Action, ToChild, ShutdownMessages};
+use crate::session::{ChildFault, ChildCheckpoint};
 use anabranch::clock::Clock;
 use anabranch_model::position::Position;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ fn start(script: &str) -> Child {
     Child::start(&settings(script, None), SHARD, &Clock::machine()).expect("sh can be started")
 }
 
-fn initialize() -> Request {
-    Request::initialize(SHARD, Position::TrimHorizon)
+fn initialize() -> ToChild {
+    ToChild::initialize(SHARD, Position::TrimHorizon)
 }
 
 /// Writes down what it is asked, and is throttled at the one with this index, from 1.
 #[derive(Default)]
 struct Notes {
-    wanted: Vec<Wanted>,
+    wanted: Vec<ChildCheckpoint>,
     refused: usize,
 }
 
-impl WriteDown for Notes {
-    async fn write_down(&mut self, wanted: &Wanted) -> Result<(), String> {
+impl CheckpointWriter for Notes {
+    async fn write_checkpoint(&mut self, wanted: &ChildCheckpoint) -> Result<(), String> {
         self.wanted.push(wanted.clone());
         if self.wanted.len() == self.refused {
             return Err("ThrottlingException".to_owned());
@@ -55,11 +55,11 @@ async fn a_child_answers_one_question_after_another_and_ends_when_its_input_is_c
     let messages = ShutdownMessages::Kcl2;
     for request in [
         initialize(),
-        Request::process_records(&[], Some(0)),
-        Request::shutdown_requested(),
-        Request::lease_lost(messages),
+        ToChild::process_records(&[], Some(0)),
+        ToChild::shutdown_requested(),
+        ToChild::lease_lost(messages),
     ] {
-        child.ask(request, &mut Nowhere).await.expect("it answers");
+        child.ask(request, &mut NoCheckpoints).await.expect("it answers");
     }
     child.close().await;
 }
@@ -78,14 +78,14 @@ async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
         exit 3"#;
     let mut child = start(script);
     let mut notes = Notes { refused: 2, ..Notes::default() };
-    let fault = child.ask(Request::process_records(&[], None), &mut notes).await.unwrap_err();
+    let fault = child.ask(ToChild::process_records(&[], None), &mut notes).await.unwrap_err();
     let expected = ChildFault::Ended {
         asked: Action::ProcessRecords,
         status: Some("exit status: 3".to_owned()),
     };
     assert_eq!(fault, expected);
-    let first = Wanted { sequence_number: Some("12".to_owned()), sub_sequence_number: Some(3) };
-    let all = Wanted { sequence_number: None, sub_sequence_number: None };
+    let first = ChildCheckpoint { sequence_number: Some("12".to_owned()), sub_sequence_number: Some(3) };
+    let all = ChildCheckpoint { sequence_number: None, sub_sequence_number: None };
     assert_eq!(notes.wanted, [first, all]);
 }
 
@@ -93,7 +93,7 @@ async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
 async fn check_fault(script: &str, silence_ms: Option<u64>, expected: &str) {
     let settings = settings(script, silence_ms);
     let mut child = Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
-    let fault = child.ask(initialize(), &mut Nowhere).await.expect_err(script);
+    let fault = child.ask(initialize(), &mut NoCheckpoints).await.expect_err(script);
     assert_eq!(fault.to_string(), expected, "{script}");
     child.kill().await;
 }
@@ -150,9 +150,9 @@ async fn prints_between_messages_change_nothing() {
         printf '\n{"action":"status","responseFor":"processRecords"}\n'
         read -r line"#;
     let mut child = start(script);
-    child.ask(initialize(), &mut Nowhere).await.expect("it answers between prints");
+    child.ask(initialize(), &mut NoCheckpoints).await.expect("it answers between prints");
     child
-        .ask(Request::process_records(&[], None), &mut Nowhere)
+        .ask(ToChild::process_records(&[], None), &mut NoCheckpoints)
         .await
         .expect("it answers after a line of five megabytes");
     child.close().await;
@@ -175,7 +175,7 @@ async fn a_large_batch_passes_to_a_child_that_prints_before_it_reads() {
     };
     let records = vec![record; 4];
     let mut child = start(script);
-    child.ask(Request::process_records(&records, None), &mut Nowhere).await.expect("it answers");
+    child.ask(ToChild::process_records(&records, None), &mut NoCheckpoints).await.expect("it answers");
     child.close().await;
 }
 
@@ -188,13 +188,13 @@ async fn what_was_said_unasked_does_not_answer_the_next_question() {
         read -r line
         exit 5"#;
     let mut child = start(script);
-    let batch = || Request::process_records(&[], None);
-    child.ask(batch(), &mut Nowhere).await.expect("it answers");
+    let batch = || ToChild::process_records(&[], None);
+    child.ask(batch(), &mut NoCheckpoints).await.expect("it answers");
     // The second one has arrived when the pipe's reader has seen it.
     while child.messages.is_empty() {
         tokio::task::yield_now().await;
     }
-    let fault = child.ask(batch(), &mut Nowhere).await.expect_err("the second batch was not done");
+    let fault = child.ask(batch(), &mut NoCheckpoints).await.expect_err("the second batch was not done");
     assert!(matches!(fault, ChildFault::Ended { .. }), "{fault}");
 }
 
@@ -212,11 +212,11 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
     let (mut notes, clock) = (Notes::default(), Clock::machine());
     tokio::select! {
         biased;
-        _ = child.ask(Request::process_records(&[], None), &mut notes) => panic!("it sleeps"),
+        _ = child.ask(ToChild::process_records(&[], None), &mut notes) => panic!("it sleeps"),
         () = clock.sleep(50) => {}
     }
     child.finish().await.expect("it ends its batch");
-    child.ask(Request::lease_lost(ShutdownMessages::Kcl2), &mut Nowhere).await.expect("it is told");
+    child.ask(ToChild::lease_lost(ShutdownMessages::Kcl2), &mut NoCheckpoints).await.expect("it is told");
     assert_eq!(notes.wanted, [], "nothing is written after the lease is lost");
     child.close().await;
 }
@@ -224,8 +224,8 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
 /// A store that never answers. Says when it was asked.
 struct Hangs(Arc<tokio::sync::Notify>);
 
-impl WriteDown for Hangs {
-    async fn write_down(&mut self, _: &Wanted) -> Result<(), String> {
+impl CheckpointWriter for Hangs {
+    async fn write_checkpoint(&mut self, _: &ChildCheckpoint) -> Result<(), String> {
         self.0.notify_one();
         std::future::pending().await
     }
@@ -234,8 +234,8 @@ impl WriteDown for Hangs {
 #[tokio::test]
 async fn a_checkpoint_that_was_being_written_when_the_lease_went_is_answered_before_the_loss() {
     for (action, request) in [
-        ("processRecords", Request::process_records(&[], None)),
-        ("shardEnded", Request::shard_ended(ShutdownMessages::Kcl2)),
+        ("processRecords", ToChild::process_records(&[], None)),
+        ("shardEnded", ToChild::shard_ended(ShutdownMessages::Kcl2)),
     ] {
         let script = format!(
             r#"read -r line
@@ -255,7 +255,7 @@ async fn a_checkpoint_that_was_being_written_when_the_lease_went_is_answered_bef
             _ = child.ask(request, &mut hangs) => panic!("nothing is written"),
             () = asked.notified() => {}
         }
-        child.tell_loss(ShutdownMessages::Kcl2).await.expect("it is told");
+        child.notify_lease_lost(ShutdownMessages::Kcl2).await.expect("it is told");
         child.close().await;
     }
 }
@@ -283,13 +283,13 @@ async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
             Arc::new(ChildSettings { exit_ms: 2_000, ..(*settings(&script, None)).clone() });
         let clock = Clock::machine();
         let mut child = Child::start(&settings, SHARD, &clock).expect("sh can be started");
-        let mut nowhere = Nowhere;
+        let mut nowhere = NoCheckpoints;
         tokio::select! {
             biased;
-            _ = child.ask(Request::process_records(&[], None), &mut nowhere) => {}
+            _ = child.ask(ToChild::process_records(&[], None), &mut nowhere) => {}
             () = clock.sleep(50) => {}
         }
-        let parted = child.tell_loss(ShutdownMessages::Kcl2).await;
+        let parted = child.notify_lease_lost(ShutdownMessages::Kcl2).await;
         let fault = parted.err().map(|fault| fault.to_string());
         assert_eq!(fault.as_deref(), expected, "{batch}");
         child.kill().await;
@@ -304,7 +304,7 @@ async fn a_child_that_reads_no_more_and_lives_on_is_at_fault() {
     while !deaf.exists() {
         Clock::machine().sleep(10).await;
     }
-    let fault = child.ask(initialize(), &mut Nowhere).await.expect_err("it hears nothing");
+    let fault = child.ask(initialize(), &mut NoCheckpoints).await.expect_err("it hears nothing");
     assert!(matches!(fault, ChildFault::Ended { .. }), "{fault}");
     child.kill().await;
 }
@@ -332,7 +332,7 @@ async fn a_wrapper_ends_with_all_that_it_started() {
         let settings = settings(&script, Some(silence_ms));
         let mut child =
             Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
-        let fault = child.ask(initialize(), &mut Nowhere).await.expect_err(&script);
+        let fault = child.ask(initialize(), &mut NoCheckpoints).await.expect_err(&script);
         assert_eq!(fault.to_string(), expected, "{script}");
         let worker = std::fs::read_to_string(&note).expect("it was noted");
         child.kill().await;

@@ -2,28 +2,28 @@
 
 /// What becomes of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
+pub enum KeySupport {
     /// It does what it does in Java, or the nearest that there is.
     Honoured,
     /// It has no effect, for this reason.
-    Nothing(&'static str),
+    Ignored(&'static str),
 }
 
 /// A known key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Key {
+pub struct PropertyKey {
     /// Its name.
     pub name: &'static str,
     /// What becomes of it.
-    pub effect: Effect,
+    pub effect: KeySupport,
 }
 
-const fn honoured(name: &'static str) -> Key {
-    Key { name, effect: Effect::Honoured }
+const fn honoured(name: &'static str) -> PropertyKey {
+    PropertyKey { name, effect: KeySupport::Honoured }
 }
 
-const fn nothing(name: &'static str, why: &'static str) -> Key {
-    Key { name, effect: Effect::Nothing(why) }
+const fn nothing(name: &'static str, why: &'static str) -> PropertyKey {
+    PropertyKey { name, effect: KeySupport::Ignored(why) }
 }
 
 const NO_THREADS: &str = "there are no threads to count";
@@ -36,7 +36,7 @@ const NO_MIGRATION: &str = "a table of KCL 3.x is taken over once nothing on it 
 const GATES: &str = "a child shard starts as soon as its parents' rows have ended";
 
 /// All keys that are known, in the order in which `--check-config` shows them.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[PropertyKey] = &[
     honoured("executableName"),
     honoured("applicationName"),
     honoured("streamName"),
@@ -176,7 +176,7 @@ pub(super) const BUILDER_KEYS: [(&str, &str); 6] = [
 /// The key that a name of the file stands for: itself, but for the credentials, which Java takes in
 /// any case, and for the polling settings, which may stand below `pollingConfig`.
 pub(super) fn canonical(name: &str) -> String {
-    let same = |key: &&Key| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
+    let same = |key: &&PropertyKey| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
     if let Some(key) = KEYS.iter().find(same) {
         return key.name.to_owned();
     }
@@ -188,14 +188,14 @@ pub(super) fn canonical(name: &str) -> String {
 }
 
 /// A known key by its name.
-pub(super) fn find(name: &str) -> Option<&'static Key> {
+pub(super) fn find(name: &str) -> Option<&'static PropertyKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
 /// The known key whose name is nearest, if any is near.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
-    let distance = |key: &Key| strsim::damerau_levenshtein(&lower, &key.name.to_lowercase());
+    let distance = |key: &PropertyKey| strsim::damerau_levenshtein(&lower, &key.name.to_lowercase());
     let (key, distance) = KEYS.iter().map(|key| (key, distance(key))).min_by_key(|(_, d)| *d)?;
     (distance <= 2 + name.len() / 6).then_some(key.name)
 }

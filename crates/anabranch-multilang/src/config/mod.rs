@@ -8,22 +8,22 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use keys::{Effect, KEYS, Key};
-pub use reading::{Origin, Row};
+pub use keys::{KeySupport, KEYS, PropertyKey};
+pub use reading::{ValueOrigin, EffectiveValue};
 pub use anabranch::cloudwatch::MetricsLevel;
 pub use settings::{Config, MetricsSettings, OnChildFailure, Service};
 
-use crate::properties::{self, BadEscape};
-use reading::Reading;
+use crate::properties::{self, EscapeError};
+use reading::PropertyReader;
 use std::path::{Path, PathBuf};
 
 /// A properties file, read and judged.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What to run with.
     pub config: Config,
     /// Every effective value and where it came from.
-    pub rows: Vec<Row>,
+    pub rows: Vec<EffectiveValue>,
     /// What is odd, but no reason to stop.
     pub warnings: Vec<String>,
 }
@@ -45,11 +45,11 @@ pub enum ConfigError {
         /// Its path.
         path: PathBuf,
         /// What is wrong.
-        error: BadEscape,
+        error: EscapeError,
     },
     /// It says what can't be done: everything that is wrong, at once.
     #[error("properties file {}: {}", .path.display(), .wrong.join("; "))]
-    Wrong {
+    Invalid {
         /// Its path.
         path: PathBuf,
         /// One sentence for each.
@@ -58,25 +58,25 @@ pub enum ConfigError {
 }
 
 /// Reads a properties file.
-pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
+pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let path = || path.to_owned();
     let bytes =
         std::fs::read(path()).map_err(|error| ConfigError::Unreadable { path: path(), error })?;
     let entries = properties::parse(&bytes)
         .map_err(|error| ConfigError::Malformed { path: path(), error })?;
-    let mut loaded = judge(entries).map_err(|wrong| ConfigError::Wrong { path: path(), wrong })?;
+    let mut loaded = judge(entries).map_err(|wrong| ConfigError::Invalid { path: path(), wrong })?;
     let search = std::env::var_os("PATH");
     loaded.warnings.extend(program::trouble(&loaded.config.command, search.as_deref()));
     Ok(loaded)
 }
 
 /// Judges what a properties file holds. The error is everything that is wrong with it.
-pub fn judge(entries: Vec<properties::Entry>) -> Result<Loaded, Vec<String>> {
-    let mut reading = Reading::new(entries);
+pub fn judge(entries: Vec<properties::Property>) -> Result<LoadedConfig, Vec<String>> {
+    let mut reading = PropertyReader::new(entries);
     let config = settings::read(&mut reading);
     let (rows, warnings, wrong) = reading.close();
     match config {
-        Some(config) if wrong.is_empty() => Ok(Loaded { config, rows, warnings }),
+        Some(config) if wrong.is_empty() => Ok(LoadedConfig { config, rows, warnings }),
         _ => Err(wrong),
     }
 }

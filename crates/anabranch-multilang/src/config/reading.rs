@@ -1,14 +1,14 @@
 //! Reading the properties one by one: each value with its origin, each mistake with its line.
 
-use super::keys::{self, Effect};
-use crate::properties::Entry;
+use super::keys::{self, KeySupport};
+use crate::properties::Property;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
 /// Where a value came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A line of the file.
     Line(usize),
     /// Another key.
@@ -19,29 +19,29 @@ pub enum Origin {
 
 /// One effective value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct EffectiveValue {
     /// Its key.
     pub key: &'static str,
     /// The value, with secrets hidden.
     pub value: String,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// The properties on their way to the settings.
-pub(super) struct Reading {
+pub(super) struct PropertyReader {
     /// What the file holds, by known key.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, Property>,
     /// The values that were settled.
-    rows: Vec<Row>,
+    rows: Vec<EffectiveValue>,
     /// What is odd.
     warnings: Vec<String>,
     /// What is wrong.
     wrong: Vec<String>,
 }
 
-impl Reading {
-    pub(super) fn new(all: Vec<Entry>) -> Self {
+impl PropertyReader {
+    pub(super) fn new(all: Vec<Property>) -> Self {
         let mut reading = Self {
             entries: BTreeMap::new(),
             rows: Vec::new(),
@@ -64,11 +64,11 @@ impl Reading {
     }
 
     /// Says what is odd about a key.
-    fn judge(&mut self, key: &str, entry: &Entry) {
-        let Entry { key: name, line, .. } = entry;
+    fn judge(&mut self, key: &str, entry: &Property) {
+        let Property { key: name, line, .. } = entry;
         match keys::find(key).map(|key| key.effect) {
-            Some(Effect::Honoured) => {}
-            Some(Effect::Nothing(why)) => {
+            Some(KeySupport::Honoured) => {}
+            Some(KeySupport::Ignored(why)) => {
                 self.warn(format!("line {line}: {name} has no effect: {why}"));
             }
             None if keys::BUILDERS.iter().any(|builder| key.starts_with(builder)) => {
@@ -94,8 +94,8 @@ impl Reading {
     }
 
     /// Shows a value that was settled elsewhere.
-    pub(super) fn show(&mut self, key: &'static str, value: impl Display, origin: Origin) {
-        self.rows.push(Row { key, value: value.to_string(), origin });
+    pub(super) fn show(&mut self, key: &'static str, value: impl Display, origin: ValueOrigin) {
+        self.rows.push(EffectiveValue { key, value: value.to_string(), origin });
     }
 
     /// The text of a key and its line, if it has any.
@@ -108,7 +108,7 @@ impl Reading {
     /// A text, shown.
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         let (value, line) = self.given(key)?;
-        self.show(key, &value, Origin::Line(line));
+        self.show(key, &value, ValueOrigin::Line(line));
         Some(value)
     }
 
@@ -135,18 +135,18 @@ impl Reading {
         });
         match given.filter(|(number, _)| *number != N::default()) {
             None => {
-                self.show(key, default, Origin::Default);
+                self.show(key, default, ValueOrigin::Default);
                 default
             }
             Some((number, line)) if number < least => {
                 self.warn(format!(
                     "line {line}: {key} is {number}, and {least} is the least: {least} is used"
                 ));
-                self.show(key, least, Origin::Line(line));
+                self.show(key, least, ValueOrigin::Line(line));
                 least
             }
             Some((number, line)) => {
-                self.show(key, number, Origin::Line(line));
+                self.show(key, number, ValueOrigin::Line(line));
                 number
             }
         }
@@ -155,7 +155,7 @@ impl Reading {
     /// Whether a switch is on.
     pub(super) fn flag(&mut self, key: &'static str, default: bool) -> bool {
         let Some((text, line)) = self.given(key) else {
-            self.show(key, default, Origin::Default);
+            self.show(key, default, ValueOrigin::Default);
             return default;
         };
         let flag = match text.to_lowercase().as_str() {
@@ -166,7 +166,7 @@ impl Reading {
                 default
             }
         };
-        self.show(key, flag, Origin::Line(line));
+        self.show(key, flag, ValueOrigin::Line(line));
         flag
     }
 
@@ -174,7 +174,7 @@ impl Reading {
     pub(super) fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
         let (default, value) = words[0];
         let Some((text, line)) = self.given(key) else {
-            self.show(key, default, Origin::Default);
+            self.show(key, default, ValueOrigin::Default);
             return value;
         };
         let known = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
@@ -184,13 +184,13 @@ impl Reading {
             self.wrong(format!("line {line}: {key} is {text:?}: it must be one of {known}"));
             return value;
         };
-        self.show(key, word, Origin::Line(line));
+        self.show(key, word, ValueOrigin::Line(line));
         *value
     }
 
     /// What was shown, what is odd and what is wrong.
-    pub(super) fn close(mut self) -> (Vec<Row>, Vec<String>, Vec<String>) {
-        let place = |row: &Row| keys::KEYS.iter().position(|key| key.name == row.key);
+    pub(super) fn close(mut self) -> (Vec<EffectiveValue>, Vec<String>, Vec<String>) {
+        let place = |row: &EffectiveValue| keys::KEYS.iter().position(|key| key.name == row.key);
         self.rows.sort_by_key(place);
         (self.rows, self.warnings, self.wrong)
     }

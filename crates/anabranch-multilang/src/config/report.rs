@@ -1,10 +1,10 @@
 //! What `--check-config` prints: every effective value and where it came from.
 
-use super::{Loaded, Origin};
+use super::{LoadedConfig, ValueOrigin};
 use std::fmt;
 use std::path::Path;
 
-impl Loaded {
+impl LoadedConfig {
     /// The report on a file, for a person.
     pub fn report<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
         Report { loaded: self, path }
@@ -12,20 +12,20 @@ impl Loaded {
 }
 
 struct Report<'a> {
-    loaded: &'a Loaded,
+    loaded: &'a LoadedConfig,
     path: &'a Path,
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loaded { rows, warnings, .. } = self.loaded;
+        let LoadedConfig { rows, warnings, .. } = self.loaded;
         let keys = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
         let values = rows.iter().map(|row| row.value.chars().count()).max().unwrap_or(0).min(60);
         for row in rows {
             let origin = match &row.origin {
-                Origin::Line(line) => format!("{}:{line}", self.path.display()),
-                Origin::Key(key) => format!("from {key}"),
-                Origin::Default => "default".to_owned(),
+                ValueOrigin::Line(line) => format!("{}:{line}", self.path.display()),
+                ValueOrigin::Key(key) => format!("from {key}"),
+                ValueOrigin::Default => "default".to_owned(),
             };
             writeln!(f, "{:<keys$}  {:<values$}  {origin}", row.key, row.value)?;
         }

@@ -1,7 +1,7 @@
 //! What a daemon runs with.
 
 use anabranch::cloudwatch::MetricsLevel;
-use super::reading::{Origin, Reading};
+use super::reading::{ValueOrigin, PropertyReader};
 use crate::child::ChildSettings;
 use crate::credentials::{self, Provider};
 use crate::protocol::ShutdownMessages;
@@ -129,7 +129,7 @@ impl Config {
 }
 
 /// Reads all settings. `None` only beside something wrong.
-pub(super) fn read(from: &mut Reading) -> Option<Config> {
+pub(super) fn read(from: &mut PropertyReader) -> Option<Config> {
     let executable = from.required("executableName", "the program that handles the records");
     let command = ChildSettings::words(executable.as_deref().unwrap_or_default());
     let application = from.required("applicationName", "the name of the lease table");
@@ -141,7 +141,7 @@ pub(super) fn read(from: &mut Reading) -> Option<Config> {
         );
     }
     let kinesis_credentials = kinesis_credentials.unwrap_or_default();
-    let service = |from: &mut Reading, endpoint, credentials_key| {
+    let service = |from: &mut PropertyReader, endpoint, credentials_key| {
         let own = credentials(from, credentials_key);
         Service {
             endpoint: self::endpoint(from, endpoint),
@@ -195,7 +195,7 @@ pub(super) fn read(from: &mut Reading) -> Option<Config> {
 }
 
 /// The stream's name, from the ARN where there is one, and the ARN's region.
-fn stream(from: &mut Reading) -> (Option<String>, Option<String>) {
+fn stream(from: &mut PropertyReader) -> (Option<String>, Option<String>) {
     if let Some((arn, line)) = from.given("streamArn") {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
         let name = match parts.as_slice() {
@@ -215,8 +215,8 @@ fn stream(from: &mut Reading) -> (Option<String>, Option<String>) {
             ));
             return (None, None);
         };
-        from.show("streamArn", &arn, Origin::Line(line));
-        from.show("streamName", name, Origin::Key("streamArn"));
+        from.show("streamArn", &arn, ValueOrigin::Line(line));
+        from.show("streamName", name, ValueOrigin::Key("streamArn"));
         return (Some(name.to_owned()), parts.get(3).map(|region| (*region).to_owned()));
     }
     let name = from.text("streamName");
@@ -226,7 +226,7 @@ fn stream(from: &mut Reading) -> (Option<String>, Option<String>) {
     (name, None)
 }
 
-fn credentials(from: &mut Reading, key: &'static str) -> Option<Vec<Provider>> {
+fn credentials(from: &mut PropertyReader, key: &'static str) -> Option<Vec<Provider>> {
     let (text, line) = from.given(key)?;
     match credentials::parse(&text) {
         Ok(parsed) => {
@@ -234,7 +234,7 @@ fn credentials(from: &mut Reading, key: &'static str) -> Option<Vec<Provider>> {
                 from.warn(format!("line {line}: {key}: {warning}"));
             }
             let shown: Vec<String> = parsed.providers.iter().map(ToString::to_string).collect();
-            from.show(key, shown.join(","), Origin::Line(line));
+            from.show(key, shown.join(","), ValueOrigin::Line(line));
             Some(parsed.providers)
         }
         Err(error) => {
@@ -244,22 +244,22 @@ fn credentials(from: &mut Reading, key: &'static str) -> Option<Vec<Provider>> {
     }
 }
 
-fn endpoint(from: &mut Reading, key: &'static str) -> Option<String> {
+fn endpoint(from: &mut PropertyReader, key: &'static str) -> Option<String> {
     let (text, line) = from.given(key)?;
     // Java takes an address without its scheme for HTTPS.
     let url = if text.contains("://") { text } else { format!("https://{text}") };
     if !url.starts_with("http://") && !url.starts_with("https://") {
         from.wrong(format!("line {line}: {key} is {url:?}: it must be an http or https address"));
     }
-    from.show(key, &url, Origin::Line(line));
+    from.show(key, &url, ValueOrigin::Line(line));
     Some(url)
 }
 
-fn start(from: &mut Reading) -> StartPosition {
+fn start(from: &mut PropertyReader) -> StartPosition {
     if let Some((text, line)) = from.given("initialPositionInStreamExtended") {
         match text.parse::<u64>() {
             Ok(seconds) => {
-                from.show("initialPositionInStreamExtended", seconds, Origin::Line(line));
+                from.show("initialPositionInStreamExtended", seconds, ValueOrigin::Line(line));
                 return StartPosition::AtTimestamp(seconds.saturating_mul(1_000));
             }
             Err(_) => from.wrong(format!(
@@ -273,18 +273,18 @@ fn start(from: &mut Reading) -> StartPosition {
     )
 }
 
-fn worker(from: &mut Reading) -> Option<String> {
+fn worker(from: &mut PropertyReader) -> Option<String> {
     from.text("workerId").or_else(|| from.text("workerIdentifier"))
 }
 
-fn max_leases(from: &mut Reading) -> Option<usize> {
+fn max_leases(from: &mut PropertyReader) -> Option<usize> {
     let most = i32::MAX as usize;
     let leases = from.number("maxLeasesForWorker", most, 1);
     (leases < most).then_some(leases)
 }
 
 /// `dynamodb` is KCL's table, as in Java; whatever else there is has to be asked for.
-fn lease_store(from: &mut Reading, application: &str) -> StoreAddress {
+fn lease_store(from: &mut PropertyReader, application: &str) -> StoreAddress {
     let table = from.given("tableName");
     let given = from.given("leaseStore");
     let choice = given.as_ref().map_or("dynamodb", |(text, _)| text);
@@ -315,9 +315,9 @@ fn lease_store(from: &mut Reading, application: &str) -> StoreAddress {
         StoreAddress::DynamoDb(_) => "dynamodb-native".to_owned(),
         other => other.to_string(),
     };
-    from.show("leaseStore", shown, given.map_or(Origin::Default, |(_, line)| Origin::Line(line)));
+    from.show("leaseStore", shown, given.map_or(ValueOrigin::Default, |(_, line)| ValueOrigin::Line(line)));
     if let Some(name) = store.table(application) {
-        let origin = table.map_or(Origin::Key("applicationName"), |(_, line)| Origin::Line(line));
+        let origin = table.map_or(ValueOrigin::Key("applicationName"), |(_, line)| ValueOrigin::Line(line));
         from.show("tableName", name, origin);
     } else if let Some((_, line)) = table {
         from.warn(format!("line {line}: tableName has no effect: leases are not in DynamoDB"));
@@ -326,7 +326,7 @@ fn lease_store(from: &mut Reading, application: &str) -> StoreAddress {
 }
 
 /// `DEFAULT` is polling where a setting of polling is given, and fan-out elsewhere, as in Java.
-fn fetch(from: &mut Reading) -> FetchMode {
+fn fetch(from: &mut PropertyReader) -> FetchMode {
     const POLLING: [&str; 5] = [
         "maxRecords",
         "idleTimeBetweenReadsInMillis",
@@ -348,23 +348,23 @@ fn fetch(from: &mut Reading) -> FetchMode {
     })
 }
 
-fn silence(from: &mut Reading) -> Option<u64> {
+fn silence(from: &mut PropertyReader) -> Option<u64> {
     let seconds: u64 = from.number("timeoutInSeconds", 0, 0);
     (seconds > 0).then(|| seconds.saturating_mul(1_000))
 }
 
 /// 0 is Java's default and stops at once. Here it has to be asked for.
-fn grace(from: &mut Reading) -> u64 {
+fn grace(from: &mut PropertyReader) -> u64 {
     if let Some((text, line)) = from.given("shutdownGraceMillis")
         && text.parse() == Ok(0_u64)
     {
-        from.show("shutdownGraceMillis", 0, Origin::Line(line));
+        from.show("shutdownGraceMillis", 0, ValueOrigin::Line(line));
         return 0;
     }
     from.number("shutdownGraceMillis", GRACE_MS, 1).min(3_600_000)
 }
 
-fn metrics(from: &mut Reading) -> MetricsSettings {
+fn metrics(from: &mut PropertyReader) -> MetricsSettings {
     let level = from.one_of(
         "metricsLevel",
         &[

@@ -12,7 +12,7 @@ streamName = orders
 AwsCredentialsProvider = DefaultCredentialsProvider
 ";
 
-fn judged(more: &str) -> Result<Loaded, Vec<String>> {
+fn judged(more: &str) -> Result<LoadedConfig, Vec<String>> {
     judge(properties::parse(format!("{LEAST}{more}").as_bytes()).expect("a properties file"))
 }
 
@@ -183,7 +183,7 @@ fn bad_values_are_refused_with_the_way_out() {
 fn every_honoured_key_is_read_and_shown() {
     let all: Vec<String> = KEYS
         .iter()
-        .filter(|key| key.effect == Effect::Honoured)
+        .filter(|key| key.effect == KeySupport::Honoured)
         .map(|key| {
             let value = match key.name {
                 "streamArn" => "arn:aws:kinesis:us-east-1:000000000000:stream/x",
@@ -208,7 +208,7 @@ fn every_honoured_key_is_read_and_shown() {
         .collect();
     let all = all.join("\n");
     let loaded = judge(properties::parse(all.as_bytes()).unwrap()).expect(&all);
-    for key in KEYS.iter().filter(|key| key.effect == Effect::Honoured) {
+    for key in KEYS.iter().filter(|key| key.effect == KeySupport::Honoured) {
         // Of two names for one thing, one is enough.
         let other = ["workerIdentifier", "initialPositionInStream"].contains(&key.name);
         let shown = loaded.rows.iter().any(|row| row.key == key.name);

@@ -57,14 +57,14 @@ pub struct Parsed {
 /// No provider of the list can be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no provider can be used ({}): set it to DefaultCredentialsProvider", .why.join("; "))]
-pub struct NoProvider {
+pub struct ProviderListError {
     /// One reason for each.
     pub why: Vec<String>,
 }
 
 /// Reads the value of `AwsCredentialsProvider`. As in Java, what is unknown is left out, as long as
 /// something is left.
-pub fn parse(text: &str) -> Result<Parsed, NoProvider> {
+pub fn parse(text: &str) -> Result<Parsed, ProviderListError> {
     let (mut providers, mut warnings) = (Vec::new(), Vec::new());
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         match one(name, &mut warnings) {
@@ -73,7 +73,7 @@ pub fn parse(text: &str) -> Result<Parsed, NoProvider> {
         }
     }
     if providers.is_empty() {
-        return Err(NoProvider { why: warnings });
+        return Err(ProviderListError { why: warnings });
     }
     Ok(Parsed { providers, warnings })
 }

@@ -5,7 +5,7 @@
 
 /// A plain value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Plain {
+pub(super) enum PlainValue {
     /// Text between quotes, unescaped.
     Text(String),
     /// A number, as it was written.
@@ -18,7 +18,7 @@ pub(super) enum Plain {
 
 /// Reads the object at the start of `line`. `None` if there is none, or if it holds lists or
 /// objects. What follows the object is left alone, as Java's reader leaves it.
-pub(super) fn read(line: &str) -> Option<Vec<(String, Plain)>> {
+pub(super) fn read(line: &str) -> Option<Vec<(String, PlainValue)>> {
     let mut rest = line.trim_start().strip_prefix('{')?.trim_start();
     let mut fields = Vec::new();
     if rest.starts_with('}') {
@@ -36,21 +36,21 @@ pub(super) fn read(line: &str) -> Option<Vec<(String, Plain)>> {
     }
 }
 
-fn plain(rest: &str) -> Option<(Plain, &str)> {
+fn plain(rest: &str) -> Option<(PlainValue, &str)> {
     if rest.starts_with('"') {
         let (value, rest) = text(rest)?;
-        return Some((Plain::Text(value), rest));
+        return Some((PlainValue::Text(value), rest));
     }
     let end = rest.find(|c: char| c == ',' || c == '}' || c.is_ascii_whitespace())?;
     let (word, rest) = rest.split_at(end);
     let value = match word {
-        "null" => Plain::Null,
-        "true" => Plain::Flag(true),
-        "false" => Plain::Flag(false),
+        "null" => PlainValue::Null,
+        "true" => PlainValue::Flag(true),
+        "false" => PlainValue::Flag(false),
         // Only whether it is a number is asked; its digits are kept as they are.
         number if number.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
             serde_json::from_str::<serde::de::IgnoredAny>(number).ok()?;
-            Plain::Number(number.to_owned())
+            PlainValue::Number(number.to_owned())
         }
         _ => return None,
     };
@@ -79,7 +79,7 @@ fn text(rest: &str) -> Option<(String, &str)> {
 mod tests {
     use super::*;
 
-    fn check(line: &str, expected: Option<&[(&str, Plain)]>) {
+    fn check(line: &str, expected: Option<&[(&str, PlainValue)]>) {
         let expected = expected
             .map(|fields| fields.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect());
         assert_eq!(read(line), expected, "{line}");
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn flat_objects_are_read_and_everything_else_is_not() {
-        let number = |digits: &str| Plain::Number(digits.to_owned());
-        let text = |text: &str| Plain::Text(text.to_owned());
+        let number = |digits: &str| PlainValue::Number(digits.to_owned());
+        let text = |text: &str| PlainValue::Text(text.to_owned());
         check("{}", Some(&[]));
         check(" { } and more", Some(&[]));
-        check(r#"{"a":null,"b":true}"#, Some(&[("a", Plain::Null), ("b", Plain::Flag(true))]));
+        check(r#"{"a":null,"b":true}"#, Some(&[("a", PlainValue::Null), ("b", PlainValue::Flag(true))]));
         let long = "49590338271490256608559692538361571095921575989136588898";
         check(&format!(r#"{{"s" : {long} }}"#), Some(&[("s", number(long))]));
         check(r#"{"a\"\u0062":"\\x\n"}"#, Some(&[("a\"b", text("\\x\n"))]));

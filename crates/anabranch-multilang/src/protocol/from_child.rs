@@ -1,6 +1,6 @@
 //! Lines of the child: two messages of the protocol, and everything else that programs print.
 
-use super::flat_json::{self, Plain};
+use super::flat_json::{self, PlainValue};
 
 /// A message of the child.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub enum FromChild {
 
 /// What one line of the child is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ChildLine {
     /// Nothing.
     Blank,
     /// A message of the protocol.
@@ -32,26 +32,26 @@ pub enum Heard {
 
 /// Tells messages from prints, by the rules of Java's daemon: a message has the fields that the
 /// protocol names and no others. Numbers may stand for texts, and texts for numbers.
-pub fn hear(line: &str) -> Heard {
+pub fn parse(line: &str) -> ChildLine {
     if line.trim().is_empty() {
-        return Heard::Blank;
+        return ChildLine::Blank;
     }
     match flat_json::read(line).and_then(message) {
-        Some(message) => Heard::Message(message),
-        None => Heard::Print,
+        Some(message) => ChildLine::Message(message),
+        None => ChildLine::Print,
     }
 }
 
-fn message(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+fn message(fields: Vec<(String, PlainValue)>) -> Option<FromChild> {
     let named = fields.iter().find(|(name, _)| name == "action")?;
     match &named.1 {
-        Plain::Text(action) if action == "status" => status(fields),
-        Plain::Text(action) if action == "checkpoint" => checkpoint(fields),
+        PlainValue::Text(action) if action == "status" => status(fields),
+        PlainValue::Text(action) if action == "checkpoint" => checkpoint(fields),
         _ => None,
     }
 }
 
-fn status(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+fn status(fields: Vec<(String, PlainValue)>) -> Option<FromChild> {
     let mut response_for = None;
     for (name, value) in fields {
         match name.as_str() {
@@ -63,7 +63,7 @@ fn status(fields: Vec<(String, Plain)>) -> Option<FromChild> {
     Some(FromChild::Status { response_for })
 }
 
-fn checkpoint(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+fn checkpoint(fields: Vec<(String, PlainValue)>) -> Option<FromChild> {
     let (mut sequence_number, mut sub_sequence_number) = (None, None);
     for (name, value) in fields {
         match name.as_str() {
@@ -71,9 +71,9 @@ fn checkpoint(fields: Vec<(String, Plain)>) -> Option<FromChild> {
             "sequenceNumber" => sequence_number = as_text(value),
             "subSequenceNumber" => {
                 sub_sequence_number = match value {
-                    Plain::Null => None,
-                    Plain::Text(text) | Plain::Number(text) => Some(text.trim().parse().ok()?),
-                    Plain::Flag(_) => return None,
+                    PlainValue::Null => None,
+                    PlainValue::Text(text) | PlainValue::Number(text) => Some(text.trim().parse().ok()?),
+                    PlainValue::Flag(_) => return None,
                 }
             }
             _ => return None,
@@ -82,11 +82,11 @@ fn checkpoint(fields: Vec<(String, Plain)>) -> Option<FromChild> {
     Some(FromChild::Checkpoint { sequence_number, sub_sequence_number })
 }
 
-fn as_text(value: Plain) -> Option<String> {
+fn as_text(value: PlainValue) -> Option<String> {
     match value {
-        Plain::Text(text) | Plain::Number(text) => Some(text),
-        Plain::Flag(flag) => Some(flag.to_string()),
-        Plain::Null => None,
+        PlainValue::Text(text) | PlainValue::Number(text) => Some(text),
+        PlainValue::Flag(flag) => Some(flag.to_string()),
+        PlainValue::Null => None,
     }
 }
 
@@ -94,21 +94,21 @@ fn as_text(value: Plain) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn status(action: Option<&str>) -> Heard {
-        Heard::Message(FromChild::Status { response_for: action.map(str::to_owned) })
+    fn status(action: Option<&str>) -> ChildLine {
+        ChildLine::Message(FromChild::Status { response_for: action.map(str::to_owned) })
     }
 
-    fn checkpoint(sequence: Option<&str>, sub_sequence_number: Option<i64>) -> Heard {
+    fn checkpoint(sequence: Option<&str>, sub_sequence_number: Option<i64>) -> ChildLine {
         let sequence_number = sequence.map(str::to_owned);
-        Heard::Message(FromChild::Checkpoint { sequence_number, sub_sequence_number })
+        ChildLine::Message(FromChild::Checkpoint { sequence_number, sub_sequence_number })
     }
 
     #[test]
     fn messages_are_told_from_prints_as_java_tells_them() {
         let long = "49590338271490256608559692538361571095921575989136588898";
         for (line, expected) in [
-            ("", Heard::Blank),
-            ("  \t", Heard::Blank),
+            ("", ChildLine::Blank),
+            ("  \t", ChildLine::Blank),
             // As the workers for Python and Node write them.
             (r#"{"action": "status", "responseFor": "initialize"}"#, status(Some("initialize"))),
             (r#"{"action":"status","responseFor":"leaseLost"}"#, status(Some("leaseLost"))),
@@ -137,19 +137,19 @@ mod tests {
             (r#"{"action":"status"}"#, status(None)),
             (r#"{"action":"status","responseFor":"initialize"} done"#, status(Some("initialize"))),
             // Prints.
-            ("hello", Heard::Print),
-            ("{}", Heard::Print),
-            (r#"{"action":"record"}"#, Heard::Print),
-            (r#"{"action":"initialize","shardId":"s"}"#, Heard::Print),
-            (r#"{"action":"status","responseFor":"initialize","level":"info"}"#, Heard::Print),
+            ("hello", ChildLine::Print),
+            ("{}", ChildLine::Print),
+            (r#"{"action":"record"}"#, ChildLine::Print),
+            (r#"{"action":"initialize","shardId":"s"}"#, ChildLine::Print),
+            (r#"{"action":"status","responseFor":"initialize","level":"info"}"#, ChildLine::Print),
             (
                 r#"{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":"x"}"#,
-                Heard::Print,
+                ChildLine::Print,
             ),
-            (r#"info {"action":"status","responseFor":"initialize"}"#, Heard::Print),
-            (r#"{"action":"status","responseFor":"init"#, Heard::Print),
+            (r#"info {"action":"status","responseFor":"initialize"}"#, ChildLine::Print),
+            (r#"{"action":"status","responseFor":"init"#, ChildLine::Print),
         ] {
-            assert_eq!(hear(line), expected, "{line}");
+            assert_eq!(parse(line), expected, "{line}");
         }
     }
 }

@@ -11,7 +11,7 @@ const RECORD_ROOM: usize = 220;
 
 /// One question to a child.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct ToChild {
     /// What is asked.
     pub action: Action,
     /// Whether the child may checkpoint before it answers.
@@ -31,7 +31,7 @@ pub struct CheckpointReply<'a> {
     pub error: Option<&'a str>,
 }
 
-impl Request {
+impl ToChild {
     fn new(action: Action, may_checkpoint: bool, line: Vec<u8>) -> Self {
         Self { action, may_checkpoint, line }
     }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    fn check(request: &Request, action: Action, may_checkpoint: bool, line: &str) {
+    fn check(request: &ToChild, action: Action, may_checkpoint: bool, line: &str) {
         assert_eq!(String::from_utf8_lossy(&request.line), format!("{line}\n"));
         assert_eq!((request.action, request.may_checkpoint), (action, may_checkpoint));
     }
@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn every_message_is_written_as_java_writes_it() {
         check(
-            &Request::initialize("shardId-000000000001", Position::TrimHorizon),
+            &ToChild::initialize("shardId-000000000001", Position::TrimHorizon),
             Action::Initialize,
             false,
             r#"{"action":"initialize","shardId":"shardId-000000000001","sequenceNumber":"TRIM_HORIZON","subSequenceNumber":0}"#,
         );
         let at = Position::At { sequence: SEQUENCE.parse().unwrap(), sub: 7 };
         check(
-            &Request::initialize("shardId-000000000001", at),
+            &ToChild::initialize("shardId-000000000001", at),
             Action::Initialize,
             false,
             &format!(
@@ -221,7 +221,7 @@ mod tests {
             ),
         );
         check(
-            &Request::process_records(&[record("a\"é", 0, b"hi"), record("", 3, b"")], Some(12)),
+            &ToChild::process_records(&[record("a\"é", 0, b"hi"), record("", 3, b"")], Some(12)),
             Action::ProcessRecords,
             true,
             &format!(
@@ -229,22 +229,22 @@ mod tests {
             ),
         );
         check(
-            &Request::process_records(&[], None),
+            &ToChild::process_records(&[], None),
             Action::ProcessRecords,
             true,
             r#"{"action":"processRecords","records":[],"millisBehindLatest":null}"#,
         );
         let (now, old) = (ShutdownMessages::Kcl2, ShutdownMessages::Kcl1);
         let lost = r#"{"action":"leaseLost"}"#;
-        check(&Request::lease_lost(now), Action::LeaseLost, false, lost);
+        check(&ToChild::lease_lost(now), Action::LeaseLost, false, lost);
         let ended = r#"{"action":"shardEnded"}"#;
-        check(&Request::shard_ended(now), Action::ShardEnded, true, ended);
+        check(&ToChild::shard_ended(now), Action::ShardEnded, true, ended);
         let requested = r#"{"action":"shutdownRequested"}"#;
-        check(&Request::shutdown_requested(), Action::ShutdownRequested, true, requested);
+        check(&ToChild::shutdown_requested(), Action::ShutdownRequested, true, requested);
         let zombie = r#"{"action":"shutdown","reason":"ZOMBIE"}"#;
-        check(&Request::lease_lost(old), Action::Shutdown, false, zombie);
+        check(&ToChild::lease_lost(old), Action::Shutdown, false, zombie);
         let terminate = r#"{"action":"shutdown","reason":"TERMINATE"}"#;
-        check(&Request::shard_ended(old), Action::Shutdown, true, terminate);
+        check(&ToChild::shard_ended(old), Action::Shutdown, true, terminate);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
             "\u{b}",
             "\u{c}",
         ] {
-            let request = Request::process_records(&[record(key, 0, b"x")], None);
+            let request = ToChild::process_records(&[record(key, 0, b"x")], None);
             let text = String::from_utf8(request.line).unwrap();
             let body = text.strip_suffix('\n').unwrap();
             assert!(!body.contains(['\n', '\r', '\u{2028}', '\u{2029}']), "{body}");

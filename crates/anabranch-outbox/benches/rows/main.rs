@@ -8,8 +8,8 @@ mod plain;
 use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{Local, Options};
-use anabranch_outbox::{Database, Relay, Table};
+use anabranch_local::{Local, EngineOptions};
+use anabranch_outbox::{Database, Relay, OutboxTable};
 use postgres_server::Server;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -70,8 +70,8 @@ impl Bench {
 
 async fn outbox(server: &Server, keys: u64) -> Result<Bench> {
     let url = server.fresh_database();
-    anabranch_outbox::init(&Database::at(&url)?, &Table::named("outbox")?, false).await?;
-    let local = Local::builder().with_options(Options::instant()).start().await?;
+    anabranch_outbox::init(&Database::from_url(&url)?, &OutboxTable::named("outbox")?, false).await?;
+    let local = Local::builder().with_options(EngineOptions::instant()).start().await?;
     local.engine().create_stream(&create_stream::Request {
         stream_name: Some(STREAM.to_owned()),
         shard_count: Some(SHARDS),
@@ -92,7 +92,7 @@ async fn outbox(server: &Server, keys: u64) -> Result<Bench> {
 
 /// Rows a second until the table is empty.
 async fn relay(bench: &Bench) -> Result<f64> {
-    let relay = Relay::new(Database::at(&bench.url)?, Table::named("outbox")?, STREAM)
+    let relay = Relay::new(Database::from_url(&bench.url)?, OutboxTable::named("outbox")?, STREAM)
         // The machine is measured, not the rate of a shard.
         .with_producer(|producer| producer.with_rate_percent(1_000));
     let (clock, stop) = (Clock::machine(), CancellationToken::new());

@@ -1,11 +1,11 @@
 //! Removing rows that are in the stream: while a term lasts, and at its end.
 
-use super::Term;
+use super::LeaderTerm;
 use crate::error::RelayError;
 use crate::lag;
-use crate::leave::Stays;
-use crate::remove::Removal;
-use crate::verdict::{Verdict, judge};
+use crate::leave::FailedRemoval;
+use crate::remove::RemovalResult;
+use crate::verdict::{RowVerdict, judge};
 use anabranch::event::RelayEvent;
 use anabranch::producer::Outcome;
 
@@ -16,7 +16,7 @@ const LOCKED_MS: u64 = 3_000;
 /// How long rows are removed after the stream has all: no batch begins later.
 const LAST_MS: u64 = 30_000;
 
-impl Term<'_> {
+impl LeaderTerm<'_> {
     /// Begins to remove rows that are in the stream, if it is time.
     pub(super) fn remove(&mut self, now_ms: u64) {
         if self.remover.is_busy() {
@@ -30,23 +30,23 @@ impl Term<'_> {
 
     /// Learns what became of rows that were to be removed. Those that stay are in the stream, so
     /// nothing is lost by trying again. A new term would send them again, and fail at the same place.
-    pub(super) fn removed(&mut self, removal: Removal) {
+    pub(super) fn removed(&mut self, removal: RemovalResult) {
         let now_ms = self.now_ms();
         let table = self.relay.table.label();
         match removal {
-            Removal::Removed { rows, count } => {
-                self.leaving.gone();
+            RemovalResult::Removed { rows, count } => {
+                self.leaving.removal_done();
                 self.flight.release(rows);
                 lag::count_sent(&table, &self.relay.stream, count);
                 self.relay.tell(RelayEvent::Sent { table, rows: count });
             }
-            Removal::Locked(rows) => {
-                let _: Stays = self.leaving.stays(rows, now_ms, LOCKED_MS);
+            RemovalResult::Locked(rows) => {
+                let _: FailedRemoval = self.leaving.removal_failed(rows, now_ms, LOCKED_MS);
             }
-            Removal::Refused { rows, why } => {
-                if let Stays::Alone(row) = self.leaving.stays(rows, now_ms, REFUSED_MS) {
+            RemovalResult::Refused { rows, why } => {
+                if let FailedRemoval::Alone(row) = self.leaving.removal_failed(rows, now_ms, REFUSED_MS) {
                     let error = why.to_string();
-                    self.relay.tell(RelayEvent::Kept { table, row: row.id, error });
+                    self.relay.tell(RelayEvent::RemovalRefused { table, row: row.id, error });
                 }
             }
         }
@@ -55,12 +55,12 @@ impl Term<'_> {
     /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
     /// What stays in the table would be sent again by whoever relays next, so that is an error.
     pub(super) async fn drain(mut self) -> Result<(), RelayError> {
-        let closed = self.link.beside(self.producer.close(self.relay.drain)).await;
+        let closed = self.link.while_alive(self.producer.close(self.relay.drain)).await;
         let mut unknown = 0;
-        for (note, outcome) in self.flight.settled_now() {
+        for (note, outcome) in self.flight.take_completed() {
             match outcome {
                 Outcome::Unknown { .. } => unknown += 1,
-                outcome if judge(&outcome) == Verdict::Sent => self.leaving.push(note.name),
+                outcome if judge(&outcome) == RowVerdict::Sent => self.leaving.push(note.name),
                 _ => {}
             }
         }
@@ -86,7 +86,7 @@ impl Term<'_> {
             let removal = self.last_removal().await?;
             self.removed(removal);
         }
-        self.leaving.try_all_again();
+        self.leaving.retry_all();
         let until_ms = self.now_ms() + LAST_MS;
         while self.now_ms() < until_ms
             && let Some(rows) = self.leaving.next(self.now_ms(), true)
@@ -100,8 +100,8 @@ impl Term<'_> {
 
     /// Waits for a removal. The session with the lock is kept alive meanwhile: without it another
     /// relay would send rows that are about to go.
-    async fn last_removal(&mut self) -> Result<Removal, RelayError> {
-        match self.link.beside(self.remover.done()).await {
+    async fn last_removal(&mut self) -> Result<RemovalResult, RelayError> {
+        match self.link.while_alive(self.remover.done()).await {
             Ok(removal) => removal,
             // The lock is lost, the session that removes is not.
             Err(_) => self.remover.done().await,

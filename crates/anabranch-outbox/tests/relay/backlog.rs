@@ -25,8 +25,8 @@ async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
     check_removal_plan(&world).await;
     session.run("CREATE INDEX outbox_key ON outbox (partition_key, id)").await;
     check_key_plan(&world).await;
-    let relay = world.start(world.relay().with_portion(PORTION, 1 << 20).with_max_held(2_000));
-    relay.until("lag", |e| matches!(e, RelayEvent::Lag { rows: 900_000.., .. })).await;
+    let relay = world.start(world.relay().with_read_limit(PORTION, 1 << 20).with_max_held(2_000));
+    relay.until("lag", |e| matches!(e, RelayEvent::Lagging { rows: 900_000.., .. })).await;
     relay.until("rows that were sent", |e| matches!(e, RelayEvent::Sent { .. })).await;
     relay.stop().await.unwrap();
 }

@@ -3,7 +3,7 @@
 use crate::stage::STREAM;
 use anabranch::producer::Aggregation;
 use anabranch_local::Local;
-use anabranch_outbox::{Database, Relay, Table};
+use anabranch_outbox::{Database, Relay, OutboxTable};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -38,14 +38,14 @@ async fn child() {
     let Ok(url) = std::env::var(DATABASE) else { return };
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
     let mut relay =
-        Relay::new(Database::at(&url).unwrap(), Table::named("outbox").unwrap(), STREAM)
+        Relay::new(Database::from_url(&url).unwrap(), OutboxTable::named("outbox").unwrap(), STREAM)
             .with_poll(Duration::from_millis(100));
     relay = match std::env::var(TAKEOVER) {
         Ok(ms) => relay
-            .with_takeover(Duration::from_millis(ms.parse().unwrap()))
+            .with_takeover_timeout(Duration::from_millis(ms.parse().unwrap()))
             .with_producer(|producer| producer.with_aggregation(Aggregation::Off)),
         // Small, so that a kill finds rows in every state.
-        Err(_) => relay.with_portion(20, 1 << 20).with_max_held(100),
+        Err(_) => relay.with_read_limit(20, 1 << 20).with_max_held(100),
     };
     let ended = relay.run(&kinesis, CancellationToken::new()).await;
     eprintln!("{ended:?}");

@@ -9,9 +9,9 @@ use anabranch::event::RelayEvent;
 use anabranch::producer::Aggregation;
 use anabranch::stream::AwsKinesis;
 use anabranch_local::Local;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_outbox::{Database, Envelope, Format, Relay};
+use anabranch_outbox::{Database, Envelope, RowFormat, Relay};
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// One at a time and slowly: far more than are sent until the other one takes over.
 const ROWS: u64 = 1_000;
-const SLOW: Effect = Effect::Delay { ms: 20 };
+const SLOW: FaultEffect = FaultEffect::Delay { ms: 20 };
 const TAKEOVER: Duration = Duration::from_secs(2);
 
 /// Who sent a record: the first relay sends envelopes, the second one data alone.
@@ -84,13 +84,13 @@ async fn a_relay_that_lost_its_database_sends_nothing_behind_the_one_that_took_o
     let mut session = world.session().await;
     fill(&mut session, 1..=ROWS).await;
     world.stage.fault(Operation::PutRecords, SLOW, 1.0);
-    let relay = Relay::new(Database::at(&url).unwrap(), world.table.clone(), STREAM)
+    let relay = Relay::new(Database::from_url(&url).unwrap(), world.table.clone(), STREAM)
         .with_poll(Duration::from_millis(100))
-        .with_takeover(TAKEOVER)
+        .with_takeover_timeout(TAKEOVER)
         .with_producer(|producer| producer.with_aggregation(Aggregation::Off));
     let first = world.start(relay);
     first.until("the lead", is_leading).await;
-    let second = world.start(world.relay().with_format(Format::Data));
+    let second = world.start(world.relay().with_format(RowFormat::Data));
     second.until("a relay that waits", is_waiting).await;
     until_some_are_sent(&mut session).await;
     valve.shut();
@@ -131,7 +131,7 @@ async fn a_relay_that_stood_still_sends_nothing_behind_the_one_that_took_over() 
     let local = Local::builder().with_engine(engine).start().await.unwrap();
     let first = Process(child::spawn(&world.url, &local, Some(TAKEOVER)));
     until_some_are_sent(&mut session).await;
-    let second = world.start(world.relay().with_format(Format::Data));
+    let second = world.start(world.relay().with_format(RowFormat::Data));
     second.until("a relay that waits", is_waiting).await;
     first.signal("-STOP");
     second.until("the lead", is_leading).await;
@@ -158,12 +158,12 @@ async fn a_relay_that_lost_its_stream_makes_way_for_one_that_has_it() {
     let valve = Valve::before(port).await;
     let through = format!("http://127.0.0.1:{}", valve.port());
     let config = local.sdk_config().into_builder().endpoint_url(through).build();
-    let relay = world.relay().with_stall(Duration::from_millis(500));
+    let relay = world.relay().with_stall_timeout(Duration::from_millis(500));
     let first = World::start_on(relay, AwsKinesis::new(&config));
     first.until("the lead", is_leading).await;
     fill(&mut session, 1..=20).await;
     world.until_empty().await;
-    let second = world.start(world.relay().with_format(Format::Data));
+    let second = world.start(world.relay().with_format(RowFormat::Data));
     second.until("a relay that waits", is_waiting).await;
     valve.shut();
     fill(&mut session, 21..=40).await;

@@ -2,7 +2,7 @@
 
 use crate::world::{Session, World};
 use anabranch::event::RelayEvent;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_outbox::Relay;
 use std::time::Duration;
@@ -40,10 +40,10 @@ fn is_interruption(event: &RelayEvent) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_wait_in_the_table_while_the_relay_is_refused_and_go_on_by_themselves() {
     for (effect, cause) in [
-        (Effect::Deny, "AccessDeniedException"),
-        (Effect::DisableKey, "KMSDisabledException"),
-        (Effect::UnknownClient, "UnrecognizedClientException"),
-        (Effect::ExpireToken, "ExpiredTokenException"),
+        (FaultEffect::Deny, "AccessDeniedException"),
+        (FaultEffect::DisableKey, "KMSDisabledException"),
+        (FaultEffect::UnknownClient, "UnrecognizedClientException"),
+        (FaultEffect::ExpireToken, "ExpiredTokenException"),
     ] {
         let Some(world) = World::new().await else { return };
         let mut session = world.session().await;
@@ -69,9 +69,9 @@ async fn rows_wait_in_the_table_while_the_relay_is_refused_and_go_on_by_themselv
 async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;
-    let rule = world.stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    let rule = world.stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     fill(&mut session).await;
-    let relay = patient(world.relay()).with_stall(Duration::from_millis(300));
+    let relay = patient(world.relay()).with_stall_timeout(Duration::from_millis(300));
     let relay = world.start(relay);
     let named = |event: &RelayEvent| {
         matches!(event, RelayEvent::Interrupted { error, .. }
@@ -89,12 +89,12 @@ async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
 async fn a_relay_that_is_stopped_while_it_is_refused_leaves_its_rows_and_ends_well() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;
-    world.stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    world.stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     fill(&mut session).await;
     // No probe is in flight at the stop: the outcome of its rows would be unknown.
     let wait = Duration::from_mins(1)..=Duration::from_mins(1);
     let relay = world.relay().with_producer(|producer| producer.with_refusal_backoff(wait));
-    let relay = world.start(relay.with_drain(Duration::from_millis(200)));
+    let relay = world.start(relay.with_grace_period(Duration::from_millis(200)));
     relay.until_paused().await;
     relay.stop().await.unwrap();
     let rows = session.number("SELECT count(*) FROM outbox").await;

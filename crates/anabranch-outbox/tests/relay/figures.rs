@@ -2,9 +2,9 @@
 
 use crate::stage::STREAM;
 use crate::world::World;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_outbox::Table;
+use anabranch_outbox::OutboxTable;
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit,
@@ -98,7 +98,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
     let book = Book::default();
     metrics::set_global_recorder(book.clone()).unwrap();
     // Its own name: the recorder hears of every relay of this program.
-    world.table = Table::named("metered").unwrap();
+    world.table = OutboxTable::named("metered").unwrap();
     anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
     let mut session = world.session().await;
     session
@@ -108,7 +108,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
              ('b', NULL, '3', now() - interval '1 hour'), ('b', NULL, '4', now())",
         )
         .await;
-    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let relay = world.start(world.relay());
     book.until("parked_keys", |keys| (keys - 1.0).abs() < 0.1).await;
     // Those of the parked key wait for a person, and not for the relay.

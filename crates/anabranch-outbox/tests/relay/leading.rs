@@ -4,7 +4,7 @@
 use crate::stage::STREAM;
 use crate::world::World;
 use anabranch::event::RelayEvent;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_outbox::{AfterSend, Envelope};
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ async fn a_stop_leaves_no_row_that_was_sent() {
     session
         .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 5000) n")
         .await;
-    let relay = world.start(world.relay().with_portion(100, 1 << 20));
+    let relay = world.start(world.relay().with_read_limit(100, 1 << 20));
     world.until_delivered(500).await;
     relay.stop().await.unwrap();
     let rest = session.number("SELECT count(*) FROM outbox").await;
@@ -126,7 +126,7 @@ async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back
     for number in 0..20 {
         session.insert("a", &number.to_string()).await;
     }
-    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let relay = world.start(world.relay());
     // The producer has them, so the cursor is behind them.
     while world.stage.engine.faults().list().iter().all(|rule| rule.struck == 0) {
@@ -136,7 +136,7 @@ async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back
         .run(&format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'late')"))
         .await;
     // It lies behind the cursor, so it counts once the relay has gone back for it.
-    relay.until("lag", |event| matches!(event, RelayEvent::Lag { rows: 21, .. })).await;
+    relay.until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 21, .. })).await;
     world.stage.engine.faults().clear();
     world.until_empty().await;
     assert_eq!(world.delivered().await.len(), 21);
@@ -147,14 +147,14 @@ async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back
 async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;
-    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     session
         .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 3000) n")
         .await;
-    let relay = world.start(world.relay().with_max_held(200).with_portion(50, 1 << 20));
-    relay.until("lag", |event| matches!(event, RelayEvent::Lag { rows: 3_000, .. })).await;
+    let relay = world.start(world.relay().with_max_held(200).with_read_limit(50, 1 << 20));
+    relay.until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 3_000, .. })).await;
     session.insert("k1", "3001").await;
-    relay.until("more lag", |event| matches!(event, RelayEvent::Lag { rows: 3_001, .. })).await;
+    relay.until("more lag", |event| matches!(event, RelayEvent::Lagging { rows: 3_001, .. })).await;
     assert_eq!(session.number("SELECT count(*) FROM outbox").await, 3_001);
     world.stage.engine.faults().clear();
     world.until_empty().await;
@@ -206,7 +206,7 @@ async fn what_is_wrong_at_the_start_is_told_by_name() {
     let missing = anabranch_outbox::Relay::new(world.database(), world.table.clone(), "nowhere");
     let error = world.start(missing).ended().await.unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
-    let table = anabranch_outbox::Table::named("nothing").unwrap();
+    let table = anabranch_outbox::OutboxTable::named("nothing").unwrap();
     let missing = anabranch_outbox::Relay::new(world.database(), table, STREAM);
     let error = world.start(missing).ended().await.unwrap_err().to_string();
     assert!(error.contains("public.nothing") && error.contains("relay init"), "{error}");

@@ -2,7 +2,7 @@
 
 use crate::world::{Session, World};
 use anabranch::event::RelayEvent;
-use anabranch_outbox::Holder;
+use anabranch_outbox::BlockingTransaction;
 
 /// Takes a transaction id now, as any earlier write of the application would.
 async fn begin(session: &mut Session) {
@@ -11,7 +11,7 @@ async fn begin(session: &mut Session) {
 }
 
 fn is_held(event: &RelayEvent) -> bool {
-    matches!(event, RelayEvent::Held { .. })
+    matches!(event, RelayEvent::WaitingForTransaction { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,7 +45,7 @@ async fn a_row_waits_while_an_older_transaction_runs_and_then_goes_without_a_wor
     let status = anabranch_outbox::status(&world.database(), &world.table).await.unwrap();
     assert_eq!((status.waiting_rows, status.held_rows), (1, 1));
     let pid = old.number("SELECT pg_backend_pid()::bigint").await;
-    let is_ours = |holder: &Holder| holder.pid.map(i64::from) == Some(pid);
+    let is_ours = |holder: &BlockingTransaction| holder.pid.map(i64::from) == Some(pid);
     assert!(status.holders.iter().any(is_ours), "{pid}: {:?}", status.holders);
     assert!(status.relay.is_some());
     old.run("COMMIT").await;
@@ -159,7 +159,7 @@ async fn rows_of_rolled_back_and_prepared_transactions_and_of_savepoints_go_by_t
     session.insert("a", "4").await;
     relay.until("a row that is held up", is_held).await;
     let status = anabranch_outbox::status(&world.database(), &world.table).await.unwrap();
-    let is_ours = |holder: &Holder| holder.who.contains("prepared as p");
+    let is_ours = |holder: &BlockingTransaction| holder.who.contains("prepared as p");
     assert!(status.holders.iter().any(is_ours), "{:?}", status.holders);
     session.run("COMMIT PREPARED 'p'").await;
     world.until_delivered(4).await;
@@ -206,7 +206,7 @@ async fn more_rows_from_a_server_with_higher_transaction_ids_than_one_look_takes
              SELECT '999999999999', 'a', n::text::bytea FROM generate_series(1, 9) n",
         )
         .await;
-    let relay = world.start(world.relay().with_portion(2, 1 << 20));
+    let relay = world.start(world.relay().with_read_limit(2, 1 << 20));
     world.until_empty().await;
     assert_eq!(world.delivered_of("a").await, ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     relay.stop().await.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::world::{Session, World};
 use anabranch::event::RelayEvent;
-use anabranch_outbox::{Format, RelayError};
+use anabranch_outbox::{RowFormat, RelayError};
 
 /// A row that no stream takes.
 enum Bad {
@@ -37,7 +37,7 @@ impl Bad {
 }
 
 fn is_parked(event: &RelayEvent) -> bool {
-    matches!(event, RelayEvent::Parked { .. })
+    matches!(event, RelayEvent::KeyBlocked { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,7 +108,7 @@ async fn a_key_that_is_retried_goes_on_with_the_row_that_stopped_it() {
     assert_eq!(anabranch_outbox::retry(&database, table, "b").await.unwrap(), None);
     // It parks again as long as nothing was done about the row.
     assert!(anabranch_outbox::retry(&database, table, "a").await.unwrap().is_some());
-    relay.until("a key that goes on", |event| matches!(event, RelayEvent::Freed { .. })).await;
+    relay.until("a key that goes on", |event| matches!(event, RelayEvent::KeyResumed { .. })).await;
     let parked = "SELECT count(*) FROM outbox_parked";
     while session.number(parked).await == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -126,13 +126,13 @@ async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
     let mut session = world.session().await;
     Bad::HashKey.insert(&mut session).await;
     Bad::KeyEmpty.insert(&mut session).await;
-    let relay = world.start(world.relay().with_max_parked(2).with_portion(1, 1));
+    let relay = world.start(world.relay().with_max_blocked_keys(2).with_read_limit(1, 1));
     relay.until("a parked key", is_parked).await;
     while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     session.insert("b", "other").await;
-    relay.until("lag", |event| matches!(event, RelayEvent::Lag { rows: 1, parked: 2, .. })).await;
+    relay.until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 1, blocked_keys: 2, .. })).await;
     assert_eq!(world.delivered().await, Vec::<String>::new());
     anabranch_outbox::skip(&world.database(), &world.table, 1).await.unwrap().unwrap();
     world.until_delivered(1).await;
@@ -232,7 +232,7 @@ async fn a_key_that_goes_on_with_many_rows_keeps_its_order_while_more_come() {
     for number in 2..=100 {
         session.insert("a", &number.to_string()).await;
     }
-    let relay = world.start(world.relay().with_portion(7, 1 << 20).with_max_held(20));
+    let relay = world.start(world.relay().with_read_limit(7, 1 << 20).with_max_held(20));
     relay.until("a parked key", is_parked).await;
     session.insert("b", "other").await;
     world.until_delivered(1).await;
@@ -275,7 +275,7 @@ async fn headers_that_are_not_sent_park_nothing() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;
     Bad::HeadersHuge.insert(&mut session).await;
-    let relay = world.start(world.relay().with_format(Format::Data));
+    let relay = world.start(world.relay().with_format(RowFormat::Data));
     world.until_empty().await;
     assert_eq!(world.stage.read_all().await.len(), 1);
     relay.stop().await.unwrap();
@@ -315,7 +315,7 @@ async fn the_rights_that_are_asked_for_suffice_to_park_a_key() {
     Bad::HashKey.insert(&mut session).await;
     session.insert("b", "other").await;
     let url = format!("postgres://parks_{name}:x@127.0.0.1:{}/{name}", world.server.port());
-    let database = anabranch_outbox::Database::at(&url).unwrap();
+    let database = anabranch_outbox::Database::from_url(&url).unwrap();
     let relay = anabranch_outbox::Relay::new(database, world.table.clone(), "orders");
     let relay = world.start(relay);
     relay.until("a parked key", is_parked).await;
@@ -331,7 +331,7 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
     session.insert("a", "1").await;
     session.run("INSERT INTO notes VALUES (1)").await;
     let relay = world.start(world.relay());
-    relay.until("rows that stay", |event| matches!(event, RelayEvent::Kept { .. })).await;
+    relay.until("rows that stay", |event| matches!(event, RelayEvent::RemovalRefused { .. })).await;
     session.insert("a", "2").await;
     world.until_delivered(2).await;
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
@@ -364,14 +364,14 @@ async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
     let relay = world.start(world.relay().with_max_held(20));
     for name in [17, 150] {
         let is_named =
-            |event: &RelayEvent| matches!(event, RelayEvent::Kept { row, .. } if *row == name);
+            |event: &RelayEvent| matches!(event, RelayEvent::RemovalRefused { row, .. } if *row == name);
         relay.until("the row's name", is_named).await;
     }
     while session.number("SELECT count(*) FROM outbox").await > 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert!(!relay.has_heard(
-        |event| matches!(event, RelayEvent::Kept { row, .. } if ![17, 150].contains(row))
+        |event| matches!(event, RelayEvent::RemovalRefused { row, .. } if ![17, 150].contains(row))
     ));
     session.drop_notes().await;
     world.until_empty().await;
@@ -400,7 +400,7 @@ async fn rows_that_stayed_have_one_more_chance_at_a_stop() {
     let mut session = world.session().await;
     with_kept(&mut session, &[17]).await;
     let relay = world.start(world.relay());
-    relay.until("the row's name", |event| matches!(event, RelayEvent::Kept { .. })).await;
+    relay.until("the row's name", |event| matches!(event, RelayEvent::RemovalRefused { .. })).await;
     while session.number("SELECT count(*) FROM outbox").await > 1 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }

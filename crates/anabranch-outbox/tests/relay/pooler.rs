@@ -36,7 +36,7 @@ async fn a_pooler_whose_connections_are_all_in_use_is_refused_too() {
         clients.spawn(use_always(url.clone()));
     }
     for relay in 0..RELAYS {
-        let database = Database::at(&url).unwrap();
+        let database = Database::from_url(&url).unwrap();
         let relay_there = Relay::new(database, world.table.clone(), crate::stage::STREAM);
         let api = world.stage.api();
         let run = Box::pin(relay_there.run(&api, CancellationToken::new()));

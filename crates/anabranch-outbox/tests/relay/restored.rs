@@ -5,7 +5,7 @@ use anabranch::event::RelayEvent;
 use std::time::Duration;
 
 fn is_parked(event: &RelayEvent) -> bool {
-    matches!(event, RelayEvent::Parked { .. })
+    matches!(event, RelayEvent::KeyBlocked { .. })
 }
 
 /// Writes a row that no stream takes.
@@ -82,7 +82,7 @@ async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
     assert_eq!(parked, [(2, "a")]);
     session.insert("b", "3").await;
     world.until_delivered(2).await;
-    let again = |event: &RelayEvent| matches!(event, RelayEvent::Freed { .. });
+    let again = |event: &RelayEvent| matches!(event, RelayEvent::KeyResumed { .. });
     assert!(!relay.has_heard(again), "the line was not written at once");
     relay.stop().await.unwrap();
 }
@@ -101,7 +101,7 @@ async fn rows_that_are_restored_behind_the_cursor_are_found_and_told_of() {
     while session.number("SELECT count(*) FROM outbox").await > 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let is_restored = |event: &RelayEvent| matches!(event, RelayEvent::Restored { .. });
+    let is_restored = |event: &RelayEvent| matches!(event, RelayEvent::RowRestored { .. });
     assert!(!relay.has_heard(is_restored));
     // With the transaction that they had, as a restore brings them: one before and one behind a row
     // that waits for a person.

@@ -8,9 +8,9 @@ use crate::postgres_server::Server;
 use crate::stage::Stage;
 use crate::world::Session;
 use anabranch_local::Local;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_outbox::{Database, Envelope, Table};
+use anabranch_outbox::{Database, Envelope, OutboxTable};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,8 @@ async fn every_committed_row_comes_in_order_and_no_other_does_through_kills_of_e
     let Some(server) = Server::start() else { return };
     let server = Arc::new(server);
     let url = server.fresh_database();
-    let table = Table::named("outbox").unwrap();
-    anabranch_outbox::init(&Database::at(&url).unwrap(), &table, false).await.unwrap();
+    let table = OutboxTable::named("outbox").unwrap();
+    anabranch_outbox::init(&Database::from_url(&url).unwrap(), &table, false).await.unwrap();
     let mut session = connect(&url).await.unwrap();
     session
         .run(&format!(
@@ -42,8 +42,8 @@ async fn every_committed_row_comes_in_order_and_no_other_does_through_kills_of_e
         .await;
     let stage = Stage::new(3);
     let local = Local::builder().with_engine(Arc::clone(&stage.engine)).start().await.unwrap();
-    stage.fault(Operation::PutRecords, Effect::DropReply, 0.05);
-    stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.05);
+    stage.fault(Operation::PutRecords, FaultEffect::DropReply, 0.05);
+    stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.05);
 
     let over = Arc::new(AtomicBool::new(false));
     let mut writers = JoinSet::new();

@@ -1,7 +1,7 @@
 //! `init`, tables of other people's making, and what stands in a relay's way.
 
 use crate::world::World;
-use anabranch_outbox::{Columns, RelayError, Table};
+use anabranch_outbox::{ColumnNames, RelayError, OutboxTable};
 
 async fn problems(world: &World) -> String {
     match anabranch_outbox::init(&world.database(), &world.table, false).await {
@@ -38,8 +38,8 @@ async fn a_table_of_another_making_is_adopted_with_the_rows_that_it_has() {
         )
         .await;
     let map = "id=no,partition_key=customer,data=payload,event_id=name";
-    let table = Table::named("billing.events").unwrap();
-    world.table = table.with_columns(Columns::parse(map).unwrap());
+    let table = OutboxTable::named("billing.events").unwrap();
+    world.table = table.with_columns(ColumnNames::parse(map).unwrap());
     let done = anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
     assert!(done.statements[0].contains("ADD COLUMN \"transaction_id\""), "{done:?}");
     session
@@ -130,7 +130,7 @@ async fn a_role_without_the_rights_is_told_which_it_lacks() {
         ))
         .await;
     let url = format!("postgres://relay_{name}:x@127.0.0.1:{}/{name}", world.server.port());
-    let database = anabranch_outbox::Database::at(&url).unwrap();
+    let database = anabranch_outbox::Database::from_url(&url).unwrap();
     let relay = anabranch_outbox::Relay::new(database, world.table.clone(), "orders");
     let told = world.start(relay).ended().await.unwrap_err().to_string();
     for word in

@@ -4,7 +4,7 @@ use crate::postgres_server::Server;
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent, RelayEvent};
 use anabranch::stream::api::StreamApi;
-use anabranch_outbox::{Database, Envelope, Relay, RelayError, Table};
+use anabranch_outbox::{Database, Envelope, Relay, RelayError, OutboxTable};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) server: Arc<Server>,
     pub(crate) url: String,
     pub(crate) stage: Stage,
-    pub(crate) table: Table,
+    pub(crate) table: OutboxTable,
 }
 
 impl World {
@@ -35,11 +35,11 @@ impl World {
     pub(crate) fn bare() -> Option<Self> {
         let server = Server::shared()?;
         let url = server.fresh_database();
-        Some(Self { server, url, stage: Stage::new(2), table: Table::named("outbox").unwrap() })
+        Some(Self { server, url, stage: Stage::new(2), table: OutboxTable::named("outbox").unwrap() })
     }
 
     pub(crate) fn database(&self) -> Database {
-        Database::at(&self.url).unwrap()
+        Database::from_url(&self.url).unwrap()
     }
 
     /// A session of the application's own.

@@ -6,7 +6,7 @@ use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StopReason, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) fn stream(shards: usize) -> LocalKinesis {
 }
 
 fn engine(shards: usize) -> Arc<Engine> {
-    let options = Options { shard_limit: u32::MAX, ..Options::instant() };
+    let options = EngineOptions { shard_limit: u32::MAX, ..EngineOptions::instant() };
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
     let engine = Arc::new(Engine::new(options, clock));
     let request = create_stream::Request {

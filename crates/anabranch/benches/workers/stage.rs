@@ -5,7 +5,7 @@ use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use anabranch_model::ids::StreamName;
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -46,7 +46,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// A stream of so many shards, without records.
     pub(crate) async fn new(shards: i64) -> Result<Self, String> {
-        let local = Local::builder().with_options(Options::instant()).start().await;
+        let local = Local::builder().with_options(EngineOptions::instant()).start().await;
         let local = local.map_err(|error| error.to_string())?;
         let request = create_stream::Request {
             stream_name: Some(STREAM.to_owned()),

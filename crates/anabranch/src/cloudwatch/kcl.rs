@@ -74,7 +74,7 @@ impl KclMetrics {
         match event {
             ShardEvent::Started { .. } => shards += 1,
             ShardEvent::Stopped { .. } => shards = shards.saturating_sub(1),
-            ShardEvent::Figures { shard, records, bytes, runs, busy_ms, behind_ms, .. } => {
+            ShardEvent::Metrics { shard, records, bytes, calls: runs, busy_ms, behind_ms, .. } => {
                 say(Summary, shard, ("RecordsProcessed", Count), *records);
                 say(Summary, shard, ("DataBytesProcessed", Bytes), *bytes);
                 if let Some(mean_ms) = busy_ms.checked_div(*runs) {
@@ -91,7 +91,7 @@ impl KclMetrics {
                 }
             }
             ShardEvent::HandlerFailed { shard, .. } => say(Summary, shard, ("Success", Count), 0),
-            ShardEvent::Fetched { shard, took_ms, .. } => {
+            ShardEvent::Fetched { shard, took: took_ms, .. } => {
                 say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 1);
                 if let Some(took_ms) = took_ms {
                     let time = "KinesisDataFetcher.getRecords.Time";
@@ -110,13 +110,13 @@ impl KclMetrics {
             ShardEvent::CheckpointFailed { shard, .. } => {
                 say(Detailed, shard, ("UpdateLease.Success", Count), 0);
             }
-            ShardEvent::Trimmed { .. }
-            | ShardEvent::AggregateDropped { .. }
-            | ShardEvent::RepeatDropped { .. }
-            | ShardEvent::AggregateCut { .. }
-            | ShardEvent::Parked { .. }
-            | ShardEvent::ParkFailed { .. }
-            | ShardEvent::CallFailed { .. }
+            ShardEvent::RetentionGap { .. }
+            | ShardEvent::AggregateMisrouted { .. }
+            | ShardEvent::DuplicateDropped { .. }
+            | ShardEvent::AggregateUnreadable { .. }
+            | ShardEvent::DeadLettered { .. }
+            | ShardEvent::DeadLetterFailed { .. }
+            | ShardEvent::CallbackFailed { .. }
             | ShardEvent::Stuck { .. } => {}
         }
         self.shards = shards;
@@ -126,27 +126,27 @@ impl KclMetrics {
         if let LeaseEvent::Joined { worker } = event {
             self.worker = Some(worker.to_string().into());
         }
-        if let LeaseEvent::FleetSeen { workers, leases } = event {
+        if let LeaseEvent::FleetChanged { workers, leases } = event {
             self.fleet = Some((*workers as u64, *leases as u64));
         }
         let mut say = |level, operation, metric, value| {
             self.put(&mut add, level, operation, MetricScope::Worker, metric, value);
         };
         match event {
-            LeaseEvent::Lost { .. } => say(Summary, "RenewAllLeases", ("LostLeases", Count), 1),
-            LeaseEvent::Taken { .. } => {
+            LeaseEvent::LeaseLost { .. } => say(Summary, "RenewAllLeases", ("LostLeases", Count), 1),
+            LeaseEvent::LeaseTaken { .. } => {
                 say(Summary, "TakeLeases", ("TakenLeases", Count), 1);
                 say(Detailed, "TakeLeases", ("TakeLease.Success", Count), 1);
             }
-            LeaseEvent::Fenced { .. } => say(Summary, "TakeLeases", ("ExpiredLeases", Count), 1),
-            LeaseEvent::StoreTrouble { .. } => {
+            LeaseEvent::WorkerFenced { .. } => say(Summary, "TakeLeases", ("ExpiredLeases", Count), 1),
+            LeaseEvent::StoreCallFailed { .. } => {
                 say(Summary, "RenewAllLeases", ("Success", Count), 0);
             }
-            LeaseEvent::Hole { .. } => {
+            LeaseEvent::HashRangeHole { .. } => {
                 let metric = ("NumStreamsWithPartialLeases", Count);
                 say(Summary, "PeriodicShardSyncManager", metric, 1);
             }
-            LeaseEvent::Ended { children, .. } => {
+            LeaseEvent::ShardEnded { children, .. } => {
                 let made = children.len() as u64;
                 say(Detailed, "ShutdownTask", ("CreateLease.Success", Count), made);
             }

@@ -167,16 +167,16 @@ impl Dispatcher {
             DecodedAggregate::Plain(_) => DecodedRecord::Plain(std::iter::once(record.into())),
             DecodedAggregate::Records(parts) if self.is_duplicate(&parts, &record) => {
                 let records = parts.len();
-                self.events.emit(ShardEvent::RepeatDropped { shard: shard(), at, records });
+                self.events.emit(ShardEvent::DuplicateDropped { shard: shard(), at, records });
                 DecodedRecord::Nothing { sub: records.saturating_sub(1) as u64 }
             }
             DecodedAggregate::Records(parts) => DecodedRecord::Aggregate(parts),
             DecodedAggregate::Misrouted { dropped: records, .. } => {
-                self.events.emit(ShardEvent::AggregateDropped { shard: shard(), at, records });
+                self.events.emit(ShardEvent::AggregateMisrouted { shard: shard(), at, records });
                 DecodedRecord::Nothing { sub: 0 }
             }
             DecodedAggregate::Partial { kept, lost: records, .. } => {
-                self.events.emit(ShardEvent::AggregateCut { shard: shard(), at, records });
+                self.events.emit(ShardEvent::AggregateUnreadable { shard: shard(), at, records });
                 DecodedRecord::Aggregate(kept)
             }
         }

@@ -303,12 +303,12 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
             let shard = Arc::clone(&self.shard);
             match to.store(&*worker.api, &shard, record, &error).await {
                 Ok(()) => {
-                    worker.events.emit(ShardEvent::Parked { shard, at, error });
+                    worker.events.emit(ShardEvent::DeadLettered { shard, at, error });
                     return DeliveryResult::Done;
                 }
                 Err(refused) => {
                     let error = refused.to_string();
-                    worker.events.emit(ShardEvent::ParkFailed { shard, at, error });
+                    worker.events.emit(ShardEvent::DeadLetterFailed { shard, at, error });
                     self.pause(PARK_PAUSE_MS).await;
                 }
             }

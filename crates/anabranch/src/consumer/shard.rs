@@ -25,7 +25,7 @@ use super::processor::RestartProcessor;
 use super::resume::Resume;
 use super::shape::{ProcessingMode, Work};
 use super::vitals::{WatchdogOrder, ShardTelemetry};
-use crate::event::{ShardEvent, ShardStop};
+use crate::event::{ShardEvent, ShardStopReason};
 use crate::lease::{CheckpointResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
@@ -110,19 +110,19 @@ struct ShardReader<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> {
 /// How a session ended.
 enum SessionEnd {
     /// The reading is over.
-    Finished(FinishReason, ShardStop),
+    Finished(FinishReason, ShardStopReason),
     /// It goes on where it stands, after a pause: in all lanes but those whose handlers still run.
     Restart,
     /// The user's code can't go on: it begins anew at its last checkpoint, after a pause.
     RestartProcessor,
 }
 
-const LOST: SessionEnd = SessionEnd::Finished(FinishReason::Failed, ShardStop::Lost);
+const LOST: SessionEnd = SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Lost);
 
 impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
-    async fn read(&mut self) -> (FinishReason, ShardStop) {
+    async fn read(&mut self) -> (FinishReason, ShardStopReason) {
         if self.stands_at.is_shard_end() {
-            return (FinishReason::Ended, ShardStop::Ended);
+            return (FinishReason::Ended, ShardStopReason::Ended);
         }
         if let Some(end) = self.find_latest().await {
             return end;
@@ -144,7 +144,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
 
     /// Finds out what LATEST stands for before the user's code runs, so that nothing is skipped that
     /// comes while that does not get on. Returns how the reading ended, if it was to stop.
-    async fn find_latest(&self) -> Option<(FinishReason, ShardStop)> {
+    async fn find_latest(&self) -> Option<(FinishReason, ShardStopReason)> {
         if self.stands_at.lowest() != Position::Latest {
             return None;
         }
@@ -160,7 +160,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                     // The coordinator finds out what has become of the stream.
                     Err(error) if error.fault == Fault::Missing => {
                         self.grip.suspect_stream();
-                        return Some((FinishReason::Failed, ShardStop::Failed));
+                        return Some((FinishReason::Failed, ShardStopReason::Failed));
                     }
                     Err(error) => error.to_string(),
                 },
@@ -168,7 +168,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             failures = failures.saturating_add(1);
             let pause_ms = FAILED.wait_ms(failures, worker.chance.bits());
             let shard = Arc::clone(&self.shard);
-            worker.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
+            worker.events.emit(ShardEvent::FetchFailed { shard, error, failures, retry_in: pause_ms });
             if let Some(end) = self.pause(pause_ms).await {
                 return Some(end);
             }
@@ -178,7 +178,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Keeps on the row what LATEST stands for, so that nothing is skipped either that comes while
     /// nobody reads: no record is handed out before. Returns how the reading ended, if it was to stop
     /// or the lease is lost.
-    async fn keep_latest(&self, moment_ms: u64) -> Option<(FinishReason, ShardStop)> {
+    async fn keep_latest(&self, moment_ms: u64) -> Option<(FinishReason, ShardStopReason)> {
         let mut failures = 0_u32;
         loop {
             let error = tokio::select! {
@@ -187,7 +187,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 kept = self.grip.pin_latest(moment_ms) => match kept {
                     // One that the worker had found out before may be on the row already.
                     CheckpointResult::Done | CheckpointResult::BehindCurrent => return None,
-                    CheckpointResult::Lost => return Some((FinishReason::Failed, ShardStop::Lost)),
+                    CheckpointResult::Lost => return Some((FinishReason::Failed, ShardStopReason::Lost)),
                     CheckpointResult::Failed(error) => error.to_string(),
                 },
             };
@@ -202,7 +202,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     }
 
     /// Waits before the user's code runs. Returns how the reading ended, if it was to stop meanwhile.
-    async fn pause(&self, pause_ms: u64) -> Option<(FinishReason, ShardStop)> {
+    async fn pause(&self, pause_ms: u64) -> Option<(FinishReason, ShardStopReason)> {
         tokio::select! {
             biased;
             stop = self.grip.wait_for_stop() => Some(end_before_start(&stop)),
@@ -211,12 +211,12 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     }
 
     /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
-    async fn read_on(&mut self) -> Option<(FinishReason, ShardStop)> {
+    async fn read_on(&mut self) -> Option<(FinishReason, ShardStopReason)> {
         let mut left = LeftoverLanes::default();
         loop {
             let resume = self.resume(&left);
             let Some(from) = resume.read_from() else {
-                return Some((FinishReason::Ended, ShardStop::Ended));
+                return Some((FinishReason::Ended, ShardStopReason::Ended));
             };
             let mut session = self.start(resume, from, left);
             let end = self.supervise(&mut session).await;
@@ -245,14 +245,14 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
 
     /// Has the user's code begin anew where it last checkpointed. Returns how the reading ended, if
     /// it is not to be read any more.
-    async fn start_over(&mut self) -> Option<(FinishReason, ShardStop)> {
+    async fn start_over(&mut self) -> Option<(FinishReason, ShardStopReason)> {
         let worker = Arc::clone(&self.worker);
         let again = tokio::select! {
             biased;
             stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
             again = worker.handler.restart(&self.work, &self.grip.lease().checkpoint) => again,
         };
-        let Some((work, from)) = again else { return Some((FinishReason::Failed, ShardStop::Failed)) };
+        let Some((work, from)) = again else { return Some((FinishReason::Failed, ShardStopReason::Failed)) };
         let moved = self.began_at != from;
         self.failures = if moved { 1 } else { self.failures.saturating_add(1) };
         self.work = Arc::new(work);
@@ -287,24 +287,24 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         if error.is::<RestartProcessor>() {
             return SessionEnd::RestartProcessor;
         }
-        SessionEnd::Finished(FinishReason::Failed, ShardStop::Failed)
+        SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Failed)
     }
 
     /// Waits until the watcher wants a call dropped that does not return. Says what is to be said
     /// where the shard is given back for it.
-    async fn wait_for_drop_order(&self) -> ShardStop {
+    async fn wait_for_drop_order(&self) -> ShardStopReason {
         loop {
             match self.vitals.wait_for_order().await {
                 WatchdogOrder::Refetch => {}
-                WatchdogOrder::DropHandlers => return ShardStop::Failed,
-                WatchdogOrder::Release => return ShardStop::Stuck,
+                WatchdogOrder::DropHandlers => return ShardStopReason::Failed,
+                WatchdogOrder::Release => return ShardStopReason::Stuck,
             }
         }
     }
 
     /// Tells the user's code that the shard is no longer read here, unless it knows.
-    async fn notify_closed(&self, why: ShardStop) {
-        if why == ShardStop::Ended {
+    async fn notify_closed(&self, why: ShardStopReason) {
+        if why == ShardStopReason::Ended {
             return;
         }
         let over = attempt(async {
@@ -314,7 +314,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         let patience_ms = self.worker.settings.lease_lost_timeout;
         // A lease that is lost is another's already; one that is given back is waited for.
         let patience_ms =
-            if why == ShardStop::Lost { patience_ms } else { patience_ms.min(OVER_MS) };
+            if why == ShardStopReason::Lost { patience_ms } else { patience_ms.min(OVER_MS) };
         let over = tokio::select! {
             biased;
             over = over => over,
@@ -329,7 +329,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
 
     fn call_failed(&self, call: &'static str, error: &HandlerError) {
         let (shard, error) = (Arc::clone(&self.shard), error.to_string());
-        self.worker.events.emit(ShardEvent::CallFailed { shard, call, error });
+        self.worker.events.emit(ShardEvent::CallbackFailed { shard, call, error });
     }
 
     /// Writes down what is done before the lease is given back, and what the user's code does while
@@ -357,9 +357,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
 }
 
 /// How the reading ends that a stop came before.
-fn end_before_start(stop: &StopReason) -> (FinishReason, ShardStop) {
+fn end_before_start(stop: &StopReason) -> (FinishReason, ShardStopReason) {
     match stop {
-        StopReason::Lost => (FinishReason::Failed, ShardStop::Lost),
-        StopReason::Drain { .. } => (FinishReason::Drained, ShardStop::Drained),
+        StopReason::Lost => (FinishReason::Failed, ShardStopReason::Lost),
+        StopReason::Drain { .. } => (FinishReason::Drained, ShardStopReason::Drained),
     }
 }

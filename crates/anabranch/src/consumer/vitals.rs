@@ -394,11 +394,11 @@ impl ShardTelemetry {
     pub(super) fn interval_totals(&self, wall_ms: u64) -> ShardEvent {
         let now = self.totals();
         let before = std::mem::replace(&mut *lock(&self.reported), now);
-        ShardEvent::Figures {
+        ShardEvent::Metrics {
             shard: Arc::clone(&self.shard),
             records: now.records.saturating_sub(before.records),
             bytes: now.bytes.saturating_sub(before.bytes),
-            runs: now.runs.saturating_sub(before.runs),
+            calls: now.runs.saturating_sub(before.runs),
             busy_ms: now.busy_ms.saturating_sub(before.busy_ms),
             behind_ms: self.behind_ms(),
             age_ms: self.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),

@@ -74,7 +74,7 @@ impl Watchdog {
         let Some(stuck) = stuck else { return };
         let (shard, phase) = (Arc::clone(&vitals.shard), stuck.phase);
         let (for_ms, remedy) = (stuck.for_ms, stuck.remedy);
-        self.events.emit(ShardEvent::Stuck { shard, phase, for_ms, remedy });
+        self.events.emit(ShardEvent::Stuck { shard, phase, for_ms, action: remedy });
         if let Some(order) = WatchdogOrder::of(phase, remedy) {
             vitals.set_order(order);
         }

@@ -11,21 +11,21 @@ use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
 pub enum LeaseEvent {
     /// A fleet of KCL 3.x worked on the table last. Nothing is done until nothing on it has moved
     /// for this long.
-    KeptOff {
+    WaitingForKcl3 {
         /// How long, in milliseconds.
-        wait_ms: u64,
+        wait: u64,
         /// Which worker holds the leader's lock.
         leader: Option<String>,
     },
     /// A fleet of KCL 3.x works on the table by now. The worker takes nothing any more, gives back
     /// in order what it has, and ends.
-    StoodDown {
+    YieldedToKcl3 {
         /// Who is at work, and what to do.
         hindrance: String,
     },
     /// Java's workers hold this one for the leader of a table for several streams, and leave the
     /// rows of these to it, which it does not read: nobody makes or repairs them.
-    LeadsUnread {
+    LeadsUnreadStreams {
         /// The streams, by KCL's ids.
         streams: Vec<String>,
     },
@@ -36,12 +36,12 @@ pub enum LeaseEvent {
     },
     /// Its heart stopped: it was fenced, or no beat succeeded for a lease time. All of its leases
     /// are lost, and it joins again under another id.
-    Expelled {
+    Evicted {
         /// The id under which it never comes back.
         worker: WorkerId,
     },
     /// It said that it is stopping.
-    Retired {
+    Leaving {
         /// Its id.
         worker: WorkerId,
     },
@@ -51,24 +51,24 @@ pub enum LeaseEvent {
         worker: WorkerId,
     },
     /// It fenced a silent worker.
-    Fenced {
+    WorkerFenced {
         /// The silent worker.
         worker: WorkerId,
     },
     /// The row of a worker that left or was fenced was removed.
-    WorkerForgotten {
+    WorkerRowRemoved {
         /// That worker.
         worker: WorkerId,
     },
     /// The fleet is of another size than at the last look.
-    FleetSeen {
+    FleetChanged {
         /// Workers that take part, this one included. In KCL's layout, those that own a lease.
         workers: usize,
         /// Leases of the streams that are read.
         leases: usize,
     },
     /// It took a lease.
-    Taken {
+    LeaseTaken {
         /// The lease.
         lease: LeaseKey,
         /// Who owns it now.
@@ -77,12 +77,12 @@ pub enum LeaseEvent {
         term: u64,
     },
     /// It asked the owner of a lease to hand it over.
-    Asked {
+    HandOverRequested {
         /// The lease.
         lease: LeaseKey,
     },
     /// It took its request back.
-    Withdrawn {
+    HandOverWithdrawn {
         /// The lease.
         lease: LeaseKey,
     },
@@ -94,24 +94,24 @@ pub enum LeaseEvent {
         to: WorkerId,
     },
     /// It passed a lease on to the worker that asked.
-    Passed {
+    LeaseHandedOver {
         /// The lease.
         lease: LeaseKey,
         /// Who owns it now.
         to: WorkerId,
     },
     /// It gave a lease back.
-    Released {
+    LeaseReleased {
         /// The lease.
         lease: LeaseKey,
     },
     /// A lease was lost: others own it, or its time was over.
-    Lost {
+    LeaseLost {
         /// The lease.
         lease: LeaseKey,
     },
     /// A shard waits for a parent.
-    Waiting {
+    WaitingForParent {
         /// The lease.
         lease: LeaseKey,
         /// The parent.
@@ -120,45 +120,45 @@ pub enum LeaseEvent {
         why: WaitReason,
     },
     /// A shard is done, and its row says so.
-    Ended {
+    ShardEnded {
         /// The lease.
         lease: LeaseKey,
         /// Who follows.
         children: Vec<ShardId>,
     },
     /// The service no longer has a shard: whatever was not read of it is lost.
-    ShardLost {
+    ShardMissing {
         /// The lease.
         lease: LeaseKey,
         /// Who follows.
-        heirs: Vec<ShardId>,
+        successors: Vec<ShardId>,
     },
     /// A stream that was never read is being made or changed: its first rows are made when that is
     /// over.
-    StreamAwaited {
+    StreamNotActive {
         /// The stream.
         stream: StreamName,
         /// What is the matter with it.
         status: StreamStatus,
     },
     /// The rows of a stream were made, or those that were missing.
-    Synced {
+    RowsCreated {
         /// The stream.
         stream: StreamName,
         /// How many rows this worker made.
         rows: usize,
     },
     /// No row covers these keys.
-    Hole {
+    HashRangeHole {
         /// The stream.
         stream: StreamName,
         /// The keys.
-        keys: HashRange,
+        range: HashRange,
         /// How many audits in a row have seen it.
-        looks: u32,
+        audits: u32,
     },
     /// The row of a finished shard was removed.
-    RowRemoved {
+    LeaseRowRemoved {
         /// The lease.
         lease: LeaseKey,
     },
@@ -168,30 +168,30 @@ pub enum LeaseEvent {
         stream: StreamName,
         /// The creation time that the application knows. KCL's table keeps none, so `None` where a
         /// row shows that it is of another stream.
-        known_ms: Option<u64>,
+        known: Option<u64>,
         /// The creation time that the service tells.
-        found_ms: u64,
+        found: u64,
     },
     /// The service reports that the stream was deleted, and reading it ends. While the worker reads
     /// other streams, it asks for this one again.
-    StreamGone {
+    StreamDeleted {
         /// The stream.
         stream: StreamName,
     },
     /// A stream that the service reported as deleted exists, and is read again.
-    StreamBack {
+    StreamRestored {
         /// The stream.
         stream: StreamName,
     },
     /// The lease store did not do what it was asked. It is asked again.
-    StoreTrouble {
+    StoreCallFailed {
         /// What for.
         what: &'static str,
         /// What it said.
         error: String,
     },
     /// The service did not do what it was asked. It is asked again.
-    StreamTrouble {
+    StreamCallFailed {
         /// The stream.
         stream: StreamName,
         /// What it said.
@@ -199,7 +199,7 @@ pub enum LeaseEvent {
     },
     /// A row of the store can't be read, and was left out of a list. Reported once, until it can be
     /// read again.
-    UnreadableRow {
+    RowUnreadable {
         /// Which row, as the store names it.
         row: String,
         /// What is wrong with it.

@@ -23,26 +23,26 @@ pub enum ProducerEvent {
         pending: u64,
     },
     /// A request left.
-    Sent {
+    RequestSent {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
         producer: ProducerId,
         /// Records of the stream in it (`KinesisRecordsPerPutRecordsRequest`).
-        containers: usize,
+        kinesis_records: usize,
         /// User records in it (`UserRecordsPerPutRecordsRequest`).
         records: usize,
         /// Bytes that the service counts.
         bytes: usize,
     },
     /// A reply came, or the call failed (`RequestTime`).
-    Answered {
+    RequestCompleted {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
         producer: ProducerId,
         /// How long it took.
-        took_ms: u64,
+        took: u64,
         /// Entries that failed; all of them if the call did (`AllErrors`).
         failed: usize,
     },
@@ -61,9 +61,9 @@ pub enum ProducerEvent {
         /// Attempts before the one that placed them (`RetriesPerRecord`).
         retries: usize,
         /// From the put of the oldest to the first attempt (`BufferingTime`).
-        buffered_ms: u64,
+        buffered_for: u64,
         /// From the put of the oldest to now.
-        waited_ms: u64,
+        waited_for: u64,
         /// Records that are still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
@@ -106,10 +106,10 @@ pub enum ProducerEvent {
         /// User records in it.
         records: usize,
         /// When it is sent again, by the producer's clock.
-        at_ms: u64,
+        retry_in: u64,
     },
     /// A container was in a shard that does not take all of its records, so they are sent again.
-    Stray {
+    Misrouted {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
@@ -120,7 +120,7 @@ pub enum ProducerEvent {
         records: usize,
     },
     /// A shard refused, so it is written more slowly.
-    Slower {
+    RateReduced {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
@@ -146,7 +146,7 @@ pub enum ProducerEvent {
         /// The service's code and words.
         detail: Arc<str>,
         /// How long the longest of these pauses has lasted, in milliseconds.
-        for_ms: u64,
+        duration: u64,
         /// Shards that are paused now, these included; 1 for all where they are not known.
         paused: usize,
     },
@@ -164,7 +164,7 @@ pub enum ProducerEvent {
         paused: usize,
     },
     /// The list of shards was read.
-    MapRead {
+    ShardMapRead {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
@@ -173,7 +173,7 @@ pub enum ProducerEvent {
         shards: usize,
     },
     /// The list of shards could not be read.
-    MapFailed {
+    ShardMapFailed {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
@@ -182,7 +182,7 @@ pub enum ProducerEvent {
         fault: Fault,
     },
     /// The map was dropped: the stream may be another one of the same name.
-    MapDropped {
+    ShardMapDropped {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.
@@ -198,7 +198,7 @@ pub enum ProducerEvent {
         key: OrderingKey,
     },
     /// Too many keys stand stopped, so the whole producer does.
-    Stopped {
+    ProducerStopped {
         /// The stream.
         stream: StreamName,
         /// Which producer of it.

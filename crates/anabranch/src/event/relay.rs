@@ -21,7 +21,7 @@ pub enum RelayEvent {
         /// What happened.
         error: String,
         /// The pause, in milliseconds.
-        pause_ms: u64,
+        retry_in: u64,
     },
     /// Rows are in the stream and no longer wait in the table.
     Sent {
@@ -31,7 +31,7 @@ pub enum RelayEvent {
         rows: u64,
     },
     /// A row and all behind it wait for a transaction that has been running for long.
-    Held {
+    WaitingForTransaction {
         /// The table.
         table: String,
         /// The first row that waits.
@@ -41,7 +41,7 @@ pub enum RelayEvent {
     },
     /// The database refuses to remove a row that is in the stream. It is tried again, and others go
     /// on meanwhile.
-    Kept {
+    RemovalRefused {
         /// The table.
         table: String,
         /// The row.
@@ -50,7 +50,7 @@ pub enum RelayEvent {
         error: String,
     },
     /// A row can never be sent, so its key waits for a person.
-    Parked {
+    KeyBlocked {
         /// The table.
         table: String,
         /// The row.
@@ -61,21 +61,21 @@ pub enum RelayEvent {
         why: String,
     },
     /// A key that was parked goes on.
-    Freed {
+    KeyResumed {
         /// The table.
         table: String,
         /// The key.
         key: String,
     },
     /// A row lay behind the place where reading stood, as after a restore; it is sent now.
-    Restored {
+    RowRestored {
         /// The table.
         table: String,
         /// The first such row.
         row: i64,
     },
     /// How far behind it is.
-    Lag {
+    Lagging {
         /// The table.
         table: String,
         /// Rows that wait, at the most.
@@ -83,6 +83,6 @@ pub enum RelayEvent {
         /// The age of the oldest, in milliseconds.
         ms: u64,
         /// Parked keys.
-        parked: usize,
+        blocked_keys: usize,
     },
 }

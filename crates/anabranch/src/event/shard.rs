@@ -23,9 +23,9 @@ pub enum ShardEvent {
         /// How many, aggregates counted as one.
         records: usize,
         /// How old the newest of them is against the shard's newest, in milliseconds.
-        behind_ms: u64,
+        behind_latest: u64,
         /// How long the call took, in milliseconds; `None` for what was pushed.
-        took_ms: Option<u64>,
+        took: Option<u64>,
     },
     /// The service did not give records. They are asked for again after a pause.
     FetchFailed {
@@ -36,7 +36,7 @@ pub enum ShardEvent {
         /// How often in a row.
         failures: u32,
         /// The pause, in milliseconds.
-        pause_ms: u64,
+        retry_in: u64,
     },
     /// An iterator was too old, and another one was asked for behind the last record that came.
     IteratorRenewed {
@@ -45,7 +45,7 @@ pub enum ShardEvent {
     },
     /// The shard was read too late: what came between these places and was not read is past the
     /// stream's retention, and lost. It may be nothing, if nothing came there.
-    Trimmed {
+    RetentionGap {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Everything up to here was read.
@@ -55,7 +55,7 @@ pub enum ShardEvent {
     },
     /// An aggregate holds a record of another shard, so nothing of it is delivered. Its producer
     /// sends all of it again.
-    AggregateDropped {
+    AggregateMisrouted {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Where.
@@ -65,7 +65,7 @@ pub enum ShardEvent {
     },
     /// An aggregate came a second time, as its producer's mark says, so nothing of this copy is
     /// delivered.
-    RepeatDropped {
+    DuplicateDropped {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Where the second copy is.
@@ -74,7 +74,7 @@ pub enum ShardEvent {
         records: usize,
     },
     /// The rest of an aggregate can't be read.
-    AggregateCut {
+    AggregateUnreadable {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Where.
@@ -96,7 +96,7 @@ pub enum ShardEvent {
         pause_ms: u64,
     },
     /// Another call of the user's code failed or panicked: what is told a shard processor.
-    CallFailed {
+    CallbackFailed {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Which call.
@@ -105,7 +105,7 @@ pub enum ShardEvent {
         error: String,
     },
     /// The handler failed too often, and the record was put aside whole.
-    Parked {
+    DeadLettered {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// The record.
@@ -114,7 +114,7 @@ pub enum ShardEvent {
         error: String,
     },
     /// A record could not be put aside. It is tried again after a pause.
-    ParkFailed {
+    DeadLetterFailed {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// The record.
@@ -145,10 +145,10 @@ pub enum ShardEvent {
         /// For how long, in milliseconds.
         for_ms: u64,
         /// What is done about it.
-        remedy: WatchdogAction,
+        action: WatchdogAction,
     },
     /// What was handled since the last time, told every few seconds.
-    Figures {
+    Metrics {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Records.
@@ -156,7 +156,7 @@ pub enum ShardEvent {
         /// Their bytes, keys included.
         bytes: u64,
         /// Runs of records that were handed to the handler.
-        runs: u64,
+        calls: u64,
         /// Milliseconds that those took, retries included.
         busy_ms: u64,
         /// How far the last reply was from the newest record, in milliseconds.
@@ -169,17 +169,17 @@ pub enum ShardEvent {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Why.
-        why: ShardStop,
+        why: ShardStopReason,
     },
 }
 
 /// Why the reading of a shard ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShardStop {
+pub enum ShardStopReason {
     /// Every record of the closed shard is done.
     Ended,
     /// The shard is no longer there, with what was not read of it.
-    Gone,
+    Missing,
     /// It was asked to, for another worker or because this one stops.
     Drained,
     /// The lease was lost.

@@ -6,61 +6,61 @@ use metrics::{counter, gauge};
 pub(super) fn record(event: &LeaseEvent) {
     match event {
         LeaseEvent::Joined { .. } => counter!("anabranch_worker_joins").increment(1),
-        LeaseEvent::Expelled { .. } => counter!("anabranch_worker_expulsions").increment(1),
-        LeaseEvent::Fenced { .. } => counter!("anabranch_workers_fenced").increment(1),
-        LeaseEvent::FleetSeen { workers, leases } => {
+        LeaseEvent::Evicted { .. } => counter!("anabranch_worker_expulsions").increment(1),
+        LeaseEvent::WorkerFenced { .. } => counter!("anabranch_workers_fenced").increment(1),
+        LeaseEvent::FleetChanged { workers, leases } => {
             gauge!("anabranch_fleet_workers").set(float(*workers));
             gauge!("anabranch_fleet_leases").set(float(*leases));
         }
-        LeaseEvent::Taken { lease, .. } => {
+        LeaseEvent::LeaseTaken { lease, .. } => {
             counter!("anabranch_leases_taken", "stream" => lease.stream.to_string()).increment(1);
         }
-        LeaseEvent::Passed { lease, .. } => {
+        LeaseEvent::LeaseHandedOver { lease, .. } => {
             counter!("anabranch_leases_passed", "stream" => lease.stream.to_string()).increment(1);
         }
-        LeaseEvent::Released { lease } => {
+        LeaseEvent::LeaseReleased { lease } => {
             counter!("anabranch_leases_released", "stream" => lease.stream.to_string())
                 .increment(1);
         }
-        LeaseEvent::Lost { lease } => {
+        LeaseEvent::LeaseLost { lease } => {
             counter!("anabranch_leases_lost", "stream" => lease.stream.to_string()).increment(1);
         }
-        LeaseEvent::Ended { lease, .. } => {
+        LeaseEvent::ShardEnded { lease, .. } => {
             counter!("anabranch_shards_ended", "stream" => lease.stream.to_string()).increment(1);
         }
-        LeaseEvent::ShardLost { lease, .. } => {
+        LeaseEvent::ShardMissing { lease, .. } => {
             counter!("anabranch_shards_lost", "stream" => lease.stream.to_string()).increment(1);
         }
-        LeaseEvent::Hole { stream, .. } => {
+        LeaseEvent::HashRangeHole { stream, .. } => {
             counter!("anabranch_holes_seen", "stream" => stream.to_string()).increment(1);
         }
         LeaseEvent::StreamRecreated { stream, .. } => {
             counter!("anabranch_streams_recreated", "stream" => stream.to_string()).increment(1);
         }
-        LeaseEvent::StreamGone { stream } => {
+        LeaseEvent::StreamDeleted { stream } => {
             counter!("anabranch_streams_gone", "stream" => stream.to_string()).increment(1);
         }
-        LeaseEvent::StoreTrouble { what, .. } => {
+        LeaseEvent::StoreCallFailed { what, .. } => {
             counter!("anabranch_store_failures", "call" => *what).increment(1);
         }
-        LeaseEvent::StreamTrouble { stream, .. } => {
+        LeaseEvent::StreamCallFailed { stream, .. } => {
             counter!("anabranch_stream_failures", "stream" => stream.to_string()).increment(1);
         }
-        LeaseEvent::UnreadableRow { .. } => counter!("anabranch_unreadable_rows").increment(1),
-        LeaseEvent::StreamBack { .. }
-        | LeaseEvent::KeptOff { .. }
-        | LeaseEvent::StoodDown { .. }
-        | LeaseEvent::LeadsUnread { .. }
-        | LeaseEvent::Retired { .. }
+        LeaseEvent::RowUnreadable { .. } => counter!("anabranch_unreadable_rows").increment(1),
+        LeaseEvent::StreamRestored { .. }
+        | LeaseEvent::WaitingForKcl3 { .. }
+        | LeaseEvent::YieldedToKcl3 { .. }
+        | LeaseEvent::LeadsUnreadStreams { .. }
+        | LeaseEvent::Leaving { .. }
         | LeaseEvent::Left { .. }
-        | LeaseEvent::WorkerForgotten { .. }
-        | LeaseEvent::Asked { .. }
-        | LeaseEvent::Withdrawn { .. }
+        | LeaseEvent::WorkerRowRemoved { .. }
+        | LeaseEvent::HandOverRequested { .. }
+        | LeaseEvent::HandOverWithdrawn { .. }
         | LeaseEvent::Draining { .. }
-        | LeaseEvent::Waiting { .. }
-        | LeaseEvent::StreamAwaited { .. }
-        | LeaseEvent::Synced { .. }
-        | LeaseEvent::RowRemoved { .. } => {}
+        | LeaseEvent::WaitingForParent { .. }
+        | LeaseEvent::StreamNotActive { .. }
+        | LeaseEvent::RowsCreated { .. }
+        | LeaseEvent::LeaseRowRemoved { .. } => {}
     }
 }
 

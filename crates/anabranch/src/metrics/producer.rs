@@ -16,14 +16,14 @@ pub(super) fn record(event: &ProducerEvent) {
                 .increment(*records as u64);
             set_pending(stream, producer, *pending);
         }
-        ProducerEvent::Sent { stream, producer, containers, records, .. } => {
+        ProducerEvent::RequestSent { stream, producer, kinesis_records: containers, records, .. } => {
             let labels = of(stream, producer);
             histogram!("anabranch_producer_containers_per_request", &labels)
                 .record(float(*containers as u64));
             histogram!("anabranch_producer_records_per_request", &labels)
                 .record(float(*records as u64));
         }
-        ProducerEvent::Answered { stream, producer, took_ms, .. } => {
+        ProducerEvent::RequestCompleted { stream, producer, took: took_ms, .. } => {
             histogram!("anabranch_producer_request_ms", &of(stream, producer))
                 .record(float(*took_ms));
         }
@@ -47,7 +47,7 @@ pub(super) fn record(event: &ProducerEvent) {
             gauge!("anabranch_producer_paused_shards", &of(stream, producer))
                 .set(float(*paused as u64));
         }
-        ProducerEvent::Stray { stream, producer, shard, .. } => {
+        ProducerEvent::Misrouted { stream, producer, shard, .. } => {
             counter!("anabranch_producer_strays", &with_shard(stream, producer, shard))
                 .increment(1);
         }
@@ -72,7 +72,7 @@ fn count_placed(event: &ProducerEvent) {
         records,
         bytes,
         retries,
-        buffered_ms,
+        buffered_for: buffered_ms,
         pending,
         ..
     } = event

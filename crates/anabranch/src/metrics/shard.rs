@@ -1,6 +1,6 @@
 //! Metrics of shards that are read.
 
-use crate::event::{ShardEvent, ShardStop};
+use crate::event::{ShardEvent, ShardStopReason};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::watch::WatchdogAction;
 use metrics::{Label, counter, gauge, histogram};
@@ -10,7 +10,7 @@ pub(super) fn record(event: &ShardEvent) {
         ShardEvent::Started { shard, .. } => {
             gauge!("anabranch_shards", "stream" => shard.stream.to_string()).increment(1.0);
         }
-        ShardEvent::Fetched { shard, records, behind_ms, took_ms } => {
+        ShardEvent::Fetched { shard, records, behind_latest: behind_ms, took: took_ms } => {
             counter!("anabranch_fetched_records", labels(shard)).increment(*records as u64);
             if let Some(took_ms) = took_ms {
                 histogram!("anabranch_fetch_ms", labels(shard)).record(float(*took_ms));
@@ -23,32 +23,32 @@ pub(super) fn record(event: &ShardEvent) {
         ShardEvent::IteratorRenewed { shard } => {
             counter!("anabranch_expired_iterators", labels(shard)).increment(1);
         }
-        ShardEvent::Trimmed { shard, .. } => {
+        ShardEvent::RetentionGap { shard, .. } => {
             counter!("anabranch_retention_gaps", labels(shard)).increment(1);
         }
-        ShardEvent::AggregateDropped { shard, records, .. } => {
+        ShardEvent::AggregateMisrouted { shard, records, .. } => {
             counter!("anabranch_dropped_aggregates", labels(shard)).increment(1);
             counter!("anabranch_dropped_aggregate_records", labels(shard))
                 .increment(*records as u64);
         }
-        ShardEvent::RepeatDropped { shard, records, .. } => {
+        ShardEvent::DuplicateDropped { shard, records, .. } => {
             counter!("anabranch_dropped_repeats", labels(shard)).increment(*records as u64);
         }
-        ShardEvent::AggregateCut { shard, records, .. } => {
+        ShardEvent::AggregateUnreadable { shard, records, .. } => {
             counter!("anabranch_unreadable_records", labels(shard)).increment(*records as u64);
         }
         ShardEvent::HandlerFailed { shard, .. } => {
             counter!("anabranch_handler_failures", labels(shard)).increment(1);
         }
-        ShardEvent::CallFailed { shard, call, .. } => {
+        ShardEvent::CallbackFailed { shard, call, .. } => {
             let mut labels = labels(shard);
             labels.push(Label::from_static_parts("call", call));
             counter!("anabranch_call_failures", labels).increment(1);
         }
-        ShardEvent::Parked { shard, .. } => {
+        ShardEvent::DeadLettered { shard, .. } => {
             counter!("anabranch_parked_records", labels(shard)).increment(1);
         }
-        ShardEvent::ParkFailed { shard, .. } => {
+        ShardEvent::DeadLetterFailed { shard, .. } => {
             counter!("anabranch_park_failures", labels(shard)).increment(1);
         }
         ShardEvent::Checkpointed { shard, .. } => {
@@ -57,14 +57,14 @@ pub(super) fn record(event: &ShardEvent) {
         ShardEvent::CheckpointFailed { shard, .. } => {
             counter!("anabranch_checkpoint_failures", labels(shard)).increment(1);
         }
-        ShardEvent::Stuck { shard, phase, for_ms, remedy } => {
+        ShardEvent::Stuck { shard, phase, for_ms, action: remedy } => {
             let mut labels = labels(shard);
             labels.push(Label::from_static_parts("phase", phase.name()));
             gauge!("anabranch_stuck_ms", labels.clone()).set(float(*for_ms));
             labels.push(Label::from_static_parts("remedy", name_of_remedy(*remedy)));
             counter!("anabranch_stuck", labels).increment(1);
         }
-        ShardEvent::Figures { shard, records, bytes, runs, busy_ms, behind_ms, age_ms } => {
+        ShardEvent::Metrics { shard, records, bytes, calls: runs, busy_ms, behind_ms, age_ms } => {
             counter!("anabranch_handled_records", labels(shard)).increment(*records);
             counter!("anabranch_handled_bytes", labels(shard)).increment(*bytes);
             if let Some(mean_ms) = busy_ms.checked_div(*runs) {
@@ -81,7 +81,7 @@ pub(super) fn record(event: &ShardEvent) {
             gauge!("anabranch_shards", "stream" => shard.stream.to_string()).decrement(1.0);
             // Whoever reads it now tells the truth; the last word of this worker must not stay.
             // Where nobody may be able to read it, the lag stays: an alarm on it is for that case.
-            if !matches!(why, ShardStop::Failed | ShardStop::Stuck) {
+            if !matches!(why, ShardStopReason::Failed | ShardStopReason::Stuck) {
                 gauge!("anabranch_behind_latest_ms", labels(shard)).set(0.0);
                 gauge!("anabranch_record_age_ms", labels(shard)).set(0.0);
             }
@@ -105,14 +105,14 @@ fn name_of_remedy(remedy: WatchdogAction) -> &'static str {
     }
 }
 
-fn name_of_stop(why: ShardStop) -> &'static str {
+fn name_of_stop(why: ShardStopReason) -> &'static str {
     match why {
-        ShardStop::Ended => "ended",
-        ShardStop::Gone => "gone",
-        ShardStop::Drained => "drained",
-        ShardStop::Lost => "lost",
-        ShardStop::Failed => "failed",
-        ShardStop::Stuck => "stuck",
+        ShardStopReason::Ended => "ended",
+        ShardStopReason::Missing => "gone",
+        ShardStopReason::Drained => "drained",
+        ShardStopReason::Lost => "lost",
+        ShardStopReason::Failed => "failed",
+        ShardStopReason::Stuck => "stuck",
     }
 }
 

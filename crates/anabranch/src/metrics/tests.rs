@@ -1,7 +1,7 @@
 //! What a recorder is given.
 
 use super::*;
-use crate::event::{LeaseEvent, ShardEvent, ShardStop};
+use crate::event::{LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::watch::{ReadPhase, WatchdogAction};
 use metrics::{
@@ -87,11 +87,11 @@ impl Recorder for Book {
 #[test]
 fn events_become_figures_with_the_stream_and_shard_as_labels() {
     let shard = || Arc::new(LeaseKey::new("s", "shardId-000000000001"));
-    let figures = |records, behind_ms| ShardEvent::Figures {
+    let figures = |records, behind_ms| ShardEvent::Metrics {
         shard: shard(),
         records,
         bytes: 10 * records,
-        runs: 2,
+        calls: 2,
         busy_ms: 30,
         behind_ms: Some(behind_ms),
         age_ms: Some(7),
@@ -100,7 +100,7 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
         shard: shard(),
         phase: ReadPhase::Fetch,
         for_ms: 60_000,
-        remedy: WatchdogAction::Restart,
+        action: WatchdogAction::Restart,
     };
     let from =
         anabranch_model::lease::Checkpoint::at(anabranch_model::position::Position::TrimHorizon);
@@ -111,7 +111,7 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
         events.emit(figures(3, 900));
         events.emit(figures(4, 500));
         events.emit(stuck);
-        events.emit(LeaseEvent::Lost { lease: (*shard()).clone() });
+        events.emit(LeaseEvent::LeaseLost { lease: (*shard()).clone() });
     });
     let read = |name: &str| book.0.lock().unwrap().get(name).copied();
     let of = |name: &str| read(&format!("{name} stream=s,shard=shardId-000000000001"));
@@ -125,7 +125,7 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
     assert_eq!(read(&format!("anabranch_stuck {labels}")), Some(1.0), "{all}");
     assert_eq!(read("anabranch_leases_lost stream=s"), Some(1.0), "{all}");
     assert_eq!(read("anabranch_shards stream=s"), Some(1.0));
-    for why in [ShardStop::Failed, ShardStop::Stuck] {
+    for why in [ShardStopReason::Failed, ShardStopReason::Stuck] {
         metrics::with_local_recorder(&book, || {
             events.emit(ShardEvent::Stopped { shard: shard(), why });
         });
@@ -133,7 +133,7 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
         assert_eq!(lag, (Some(500.0), Some(7.0)), "nobody may be able to read it: {why:?}");
     }
     metrics::with_local_recorder(&book, || {
-        events.emit(ShardEvent::Stopped { shard: shard(), why: ShardStop::Drained });
+        events.emit(ShardEvent::Stopped { shard: shard(), why: ShardStopReason::Drained });
     });
     assert_eq!(read("anabranch_shards stream=s"), Some(-2.0));
     assert_eq!(of("anabranch_behind_latest_ms"), Some(0.0), "no lag of a shard that was given up");

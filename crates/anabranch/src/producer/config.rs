@@ -133,8 +133,8 @@ impl ProducerBuilder {
     /// stream's record maximum holds too.
     #[must_use]
     pub fn with_aggregate_bytes(mut self, bytes: RangeInclusive<usize>) -> Self {
-        self.settings.container_min_bytes = *bytes.start();
-        self.settings.container_max_bytes = *bytes.end();
+        self.settings.aggregate_min_bytes = *bytes.start();
+        self.settings.aggregate_max_bytes = *bytes.end();
         self
     }
 
@@ -221,8 +221,8 @@ impl ProducerBuilder {
     /// How long a container that is in an unexpected shard, or was placed after a silence, waits for
     /// the list of shards. Without one it is sent again. Default 5 s; 10 ms to an hour.
     #[must_use]
-    pub fn with_judge_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.judge_timeout_ms = millis(timeout);
+    pub fn with_verify_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.verify_timeout_ms = millis(timeout);
         self
     }
 
@@ -230,7 +230,7 @@ impl ProducerBuilder {
     /// been deleted and made anew. After an eighth of that, what is placed is judged by a new list,
     /// so it should be far above 16 round trips. Default 30 s; 1 s to an hour.
     #[must_use]
-    pub fn with_map_idle(mut self, idle: Duration) -> Self {
+    pub fn with_shard_map_idle_timeout(mut self, idle: Duration) -> Self {
         self.settings.map_idle_ms = millis(idle);
         self
     }
@@ -294,8 +294,8 @@ impl ProducerBuilder {
         let container = 64..=RECORD_MAX_BYTES_HIGHEST as u64;
         within("buffer_bytes", self.buffer_bytes as u64, 64 << 10..=512 << 20, "bytes");
         within("linger", s.linger_ms, 0..=60_000, "ms");
-        within("container_bytes (first)", s.container_min_bytes as u64, container.clone(), "bytes");
-        within("container_bytes (most)", s.container_max_bytes as u64, container, "bytes");
+        within("container_bytes (first)", s.aggregate_min_bytes as u64, container.clone(), "bytes");
+        within("container_bytes (most)", s.aggregate_max_bytes as u64, container, "bytes");
         within("deadline", s.deadline_ms.unwrap_or(100), 100..=u64::MAX, "ms");
         within("backoff (first)", self.backoff_ms.0, 1..=HOUR_MS, "ms");
         within("backoff (most)", self.backoff_ms.1, 1..=HOUR_MS, "ms");
@@ -304,7 +304,7 @@ impl ProducerBuilder {
         within("request_timeout", self.request_timeout_ms, 100..=600_000, "ms");
         within("max_requests", s.max_requests as u64, 1..=256, "requests");
         within("rate_percent", self.rate_percent, 1..=1_000, "percent");
-        within("judge_timeout", s.judge_timeout_ms, 10..=HOUR_MS, "ms");
+        within("judge_timeout", s.verify_timeout_ms, 10..=HOUR_MS, "ms");
         within("map_idle", s.map_idle_ms, 1_000..=HOUR_MS, "ms");
         within("max_stopped_keys", s.max_stopped_keys as u64, 1..=1_000_000, "keys");
         let record_max = self.record_max_bytes.unwrap_or(1) as u64;
@@ -319,7 +319,7 @@ impl ProducerBuilder {
         };
         wrong(self.stream.as_str().is_empty(), "stream", "the name is empty");
         wrong(
-            s.container_min_bytes > s.container_max_bytes,
+            s.aggregate_min_bytes > s.aggregate_max_bytes,
             "container_bytes",
             "the first bound is above the second",
         );

@@ -28,11 +28,11 @@ pub struct ProducerStats {
     /// Requests that were sent.
     pub requests: u64,
     /// Containers that were sent, each time (`KinesisRecordsPut`).
-    pub containers: u64,
+    pub kinesis_records: u64,
     /// Containers that failed, each time (`AllErrors`).
     pub errors: u64,
     /// Containers that had to be sent again because they were not where they belong.
-    pub strays: u64,
+    pub misrouted: u64,
 }
 
 /// The counts as they are kept.
@@ -64,9 +64,9 @@ impl ProducerCounters {
             rejected,
             unknown,
             requests: read(&self.requests),
-            containers: read(&self.containers),
+            kinesis_records: read(&self.containers),
             errors: read(&self.errors),
-            strays: read(&self.strays),
+            misrouted: read(&self.strays),
         }
     }
 }
@@ -114,10 +114,10 @@ impl Reporter {
     pub(super) fn sent(&self, request: &PutRequest) {
         add(&self.counts.requests, 1);
         add(&self.counts.containers, request.entries.len());
-        self.events.emit(ProducerEvent::Sent {
+        self.events.emit(ProducerEvent::RequestSent {
             stream: self.stream.clone(),
             producer: self.producer.clone(),
-            containers: request.entries.len(),
+            kinesis_records: request.entries.len(),
             records: request.records,
             bytes: request.bytes,
         });
@@ -133,7 +133,7 @@ impl Reporter {
         };
         add(&self.counts.errors, failed);
         let (stream, producer) = self.names();
-        self.events.emit(ProducerEvent::Answered { stream, producer, took_ms, failed });
+        self.events.emit(ProducerEvent::RequestCompleted { stream, producer, took: took_ms, failed });
     }
 
     pub(super) fn completed(&self, settled: &CompletedRecords<TicketSlot>, now_ms: u64) {
@@ -158,8 +158,8 @@ impl Reporter {
                     records,
                     bytes,
                     retries,
-                    buffered_ms,
-                    waited_ms,
+                    buffered_for: buffered_ms,
+                    waited_for: waited_ms,
                     pending,
                 });
             }
@@ -201,25 +201,25 @@ impl Reporter {
     pub(super) fn notice(&self, notice: MachineNotice) {
         let (stream, producer) = self.names();
         self.events.emit(match notice {
-            MachineNotice::MapRead { shards } => ProducerEvent::MapRead { stream, producer, shards },
-            MachineNotice::MapFailed { fault } => ProducerEvent::MapFailed { stream, producer, fault },
-            MachineNotice::MapDropped => ProducerEvent::MapDropped { stream, producer },
+            MachineNotice::MapRead { shards } => ProducerEvent::ShardMapRead { stream, producer, shards },
+            MachineNotice::MapFailed { fault } => ProducerEvent::ShardMapFailed { stream, producer, fault },
+            MachineNotice::MapDropped => ProducerEvent::ShardMapDropped { stream, producer },
             MachineNotice::Misrouted { shard, records } => {
                 add(&self.counts.strays, 1);
-                ProducerEvent::Stray { stream, producer, shard, records }
+                ProducerEvent::Misrouted { stream, producer, shard, records }
             }
             MachineNotice::Retry { shard, fault, detail, records, at_ms } => {
-                ProducerEvent::Retried { stream, producer, shard, fault, detail, records, at_ms }
+                ProducerEvent::Retried { stream, producer, shard, fault, detail, records, retry_in: at_ms }
             }
             MachineNotice::RateReduced { shard, share } => {
-                ProducerEvent::Slower { stream, producer, shard, share }
+                ProducerEvent::RateReduced { stream, producer, shard, share }
             }
             MachineNotice::Paused { shards, fault, detail, for_ms, pauses: paused } => {
                 tracing::warn!(
                     stream = %stream, producer = %producer, ?fault, detail = %detail, paused, for_ms,
                     "the service refuses this producer, so its records wait"
                 );
-                ProducerEvent::Paused { stream, producer, shards, fault, detail, for_ms, paused }
+                ProducerEvent::Paused { stream, producer, shards, fault, detail, duration: for_ms, paused }
             }
             MachineNotice::Resumed { shards, for_ms, pauses: paused } => {
                 tracing::info!(
@@ -229,7 +229,7 @@ impl Reporter {
                 ProducerEvent::Resumed { stream, producer, shards, for_ms, paused }
             }
             MachineNotice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
-            MachineNotice::ProducerStopped => ProducerEvent::Stopped { stream, producer },
+            MachineNotice::ProducerStopped => ProducerEvent::ProducerStopped { stream, producer },
         });
     }
 

@@ -125,7 +125,7 @@ impl ProducerBuilder {
     fn launch<A: StreamApi>(self, api: Arc<A>, settings: ProducerSettings) -> Producer {
         let number = self.chance.bits();
         let id = self.id.unwrap_or_else(|| ProducerId::drawn(number));
-        let settings = ProducerSettings { mark: self.marks.then_some(number), ..settings };
+        let settings = ProducerSettings { dedup_tags: self.marks.then_some(number), ..settings };
         let machine = Machine::new(settings, self.chance.bits(), self.clock.now_ms());
         let intake = Arc::new(InputQueue::new(self.buffer_bytes));
         let counts = Arc::new(ProducerCounters::default());

@@ -469,8 +469,8 @@ fn consumer(consumer: ConsumerDescription) -> FanOutConsumer {
     }
 }
 
-fn put_entry(entry: &PutEntry) -> op::put_records::Entry<'_> {
-    op::put_records::Entry {
+fn put_entry(entry: &PutEntry) -> op::put_records::PutRecordsEntry<'_> {
+    op::put_records::PutRecordsEntry {
         partition_key: Cow::Borrowed(entry.key.as_str()),
         explicit_hash_key: entry.hash.map(|hash| Cow::Owned(hash.to_string())),
         data: Payload::Raw(&entry.data),

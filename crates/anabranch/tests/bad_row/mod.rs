@@ -5,7 +5,7 @@ use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StoreError};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Layout, LeaseKey};
 use anabranch_model::position::StartPosition;
@@ -33,7 +33,7 @@ impl<S: LeaseStore> Worker<S> {
         let told = Arc::new(Mutex::new(Vec::new()));
         let listener = told.clone();
         let events = Events::new(move |event| {
-            if let Event::Lease(LeaseEvent::UnreadableRow { row, .. }) = event {
+            if let Event::Lease(LeaseEvent::RowUnreadable { row, .. }) = event {
                 listener.lock().expect("no listener panics").push(row.clone());
             }
         });
@@ -76,7 +76,7 @@ async fn until(what: &str, within: Duration, holds: impl Fn() -> bool) {
 /// other shards are shared, and then the second worker has them.
 pub(crate) async fn check<S: LeaseStore + Clone>(stores: [S; 2], spoil: impl AsyncFnOnce()) {
     const SOON: Duration = Duration::from_secs(30);
-    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let stream = create_stream::Request {
         stream_name: Some(STREAM.to_owned()),
         shard_count: Some(i64::from(SHARDS)),

@@ -6,7 +6,7 @@ use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
 use anabranch::producer::Producer;
 use anabranch::stream::LocalKinesis;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord, PushResult};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told()
     world.oracle.check();
     assert_eq!(world.oracle.deliveries().len(), 10);
     let dropped = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::AggregateDropped { records: 50, .. }))
+        matches!(event, Event::Shard(ShardEvent::AggregateMisrouted { records: 50, .. }))
     };
     assert!(world.told(dropped));
 }
@@ -120,7 +120,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         for round in 0..3 {
             if round == 2 {
                 // The last request is placed, and its reply is lost.
-                world.strike(Operation::PutRecords, Effect::DropReply, 0, 1);
+                world.strike(Operation::PutRecords, FaultEffect::DropReply, 0, 1);
             }
             for key in 0..20 {
                 let key = format!("key-{key}");
@@ -142,7 +142,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         let repeated = if marks { 0 } else { 20 };
         assert_eq!(world.oracle.duplicates(), repeated, "marks: {marks}");
         assert_eq!(world.oracle.given_to("two"), 0);
-        let told = |event: &Event| matches!(event, Event::Shard(ShardEvent::RepeatDropped { .. }));
+        let told = |event: &Event| matches!(event, Event::Shard(ShardEvent::DuplicateDropped { .. }));
         assert_eq!(world.told(told), marks);
     }
 }

@@ -3,7 +3,7 @@
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::event::{Event, LeaseEvent};
 use anabranch_local::op::create_stream;
-use anabranch_local::{Clock, Engine, Options};
+use anabranch_local::{Clock, Engine, EngineOptions};
 use anabranch_model::position::StartPosition;
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn soon<T>(answer: impl Future<Output = T>) -> T {
 async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itself() {
     let mut world = World::new(1);
     let clock = Clock::manual(1_700_000_000_000);
-    let slow = Options { create_delay_ms: 60_000, ..Options::instant() };
+    let slow = EngineOptions { create_delay_ms: 60_000, ..EngineOptions::instant() };
     world.engine = Arc::new(Engine::new(slow, clock.clone()));
     create(&world, STREAM);
     clock.advance(60_000);
@@ -38,7 +38,7 @@ async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itsel
     let add = || control.add("cards", StartPosition::TrimHorizon);
     let (removed, ()) = tokio::join!(add(), async {
         let awaited =
-            |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamAwaited { .. }));
+            |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamNotActive { .. }));
         world.until("it is waited for", || world.told(awaited)).await;
         let twice = soon(add()).await.unwrap_err();
         assert!(twice.to_string().contains("cards is being read already"), "{twice}");

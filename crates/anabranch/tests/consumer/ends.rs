@@ -6,7 +6,7 @@ use anabranch::consumer::{FetchMode, RunError};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch::tail::Tail;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::{Operation, StreamTarget, delete_stream};
 use anabranch_model::position::{Position, StartPosition};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn follow(world: &World) {
 #[tokio::test(start_paused = true)]
 async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, 3);
+        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, 3);
         check(by, ends, async |world| {
             world.put_round(20);
             world.until_all_seen().await;
@@ -97,7 +97,7 @@ async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
 #[tokio::test(start_paused = true)]
 async fn children_that_no_read_names_come_from_the_list() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, u64::MAX);
+        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
         check(by, ends, async |world| {
             world.put_round(20);
             world.split(0);
@@ -118,8 +118,8 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
             |_| (),
             async |world| {
                 // The list that is asked for after the false end is answered after the true one.
-                world.strike(Operation::ListShards, Effect::Delay { ms: 20_000 }, 0, 1);
-                world.strike(by.operation(), Effect::FalseEnd, 0, 1);
+                world.strike(Operation::ListShards, FaultEffect::Delay { ms: 20_000 }, 0, 1);
+                world.strike(by.operation(), FaultEffect::FalseEnd, 0, 1);
                 // A subscription is asked for anew once it is over.
                 let struck = || world.engine.faults().list().iter().all(|rule| rule.struck == 1);
                 world.until("the false end is doubted", struck).await;
@@ -154,11 +154,11 @@ async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_g
 #[tokio::test(start_paused = true)]
 async fn a_torn_list_ends_no_shard() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, u64::MAX);
+        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
         check(by, ends, async |world| {
             world.split(0);
             // One of two children is listed at first.
-            world.strike(Operation::ListShards, Effect::TearList, 0, 3);
+            world.strike(Operation::ListShards, FaultEffect::TearList, 0, 3);
             world.put_round(20);
         })
         .await;

@@ -3,9 +3,9 @@
 use crate::memory::Remote;
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, OnError, DeadLetterFile};
-use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch::event::{Event, ShardEvent, ShardStopReason};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,13 +48,13 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
     let world = World::new(2);
     (0..10).for_each(|_| world.put_round(10));
     for (operation, effect) in [
-        (Operation::GetRecords, Effect::Throttle),
-        (Operation::GetRecords, Effect::InternalError),
-        (Operation::GetRecords, Effect::DropReply),
-        (Operation::GetShardIterator, Effect::InternalError),
-        (Operation::GetShardIterator, Effect::Throttle),
-        (Operation::ListShards, Effect::InternalError),
-        (Operation::DescribeStreamSummary, Effect::InternalError),
+        (Operation::GetRecords, FaultEffect::Throttle),
+        (Operation::GetRecords, FaultEffect::InternalError),
+        (Operation::GetRecords, FaultEffect::DropReply),
+        (Operation::GetShardIterator, FaultEffect::InternalError),
+        (Operation::GetShardIterator, FaultEffect::Throttle),
+        (Operation::ListShards, FaultEffect::InternalError),
+        (Operation::DescribeStreamSummary, FaultEffect::InternalError),
     ] {
         world.strike(operation, effect, 0, 3);
         world.strike(operation, effect, 7, 3);
@@ -67,7 +67,7 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
     world.until_all_seen().await;
     // A reply that is lost hides what it would have said, so this comes apart from the rest.
     world.engine.faults().clear();
-    world.strike(Operation::GetRecords, Effect::ExpireIterator, 0, 3);
+    world.strike(Operation::GetRecords, FaultEffect::ExpireIterator, 0, 3);
     world.put_round(10);
     world.until_all_seen().await;
     worker.stop().await;
@@ -95,7 +95,7 @@ async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_agai
     world.until_all_seen().await;
     worker.stop().await;
     let broken = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStop::Failed, .. }))
+        matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStopReason::Failed, .. }))
     };
     assert!(world.told(broken));
     world.oracle.check();

@@ -7,7 +7,7 @@ use anabranch::consumer::{Consumer, Delivery, HandlerError, remove_fan_out};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::lease::Layout;
 use std::sync::Arc;
@@ -88,10 +88,10 @@ async fn a_subscription_that_ends_after_five_minutes_is_followed_without_gap_or_
 #[tokio::test(start_paused = true)]
 async fn subscriptions_that_fail_are_made_again() {
     let world = World::ticking(2);
-    world.strike(Operation::SubscribeToShard, Effect::InternalError, 1, 3);
-    world.strike(Operation::SubscribeToShard, Effect::Throttle, 5, 2);
-    world.strike(Operation::RegisterStreamConsumer, Effect::InternalError, 0, 2);
-    world.strike(Operation::DescribeStreamConsumer, Effect::Throttle, 0, 2);
+    world.strike(Operation::SubscribeToShard, FaultEffect::InternalError, 1, 3);
+    world.strike(Operation::SubscribeToShard, FaultEffect::Throttle, 5, 2);
+    world.strike(Operation::RegisterStreamConsumer, FaultEffect::InternalError, 0, 2);
+    world.strike(Operation::DescribeStreamConsumer, FaultEffect::Throttle, 0, 2);
     let worker = world.fan_out("one", 1);
     (0..10).for_each(|_| world.put_round(10));
     world.until_all_seen().await;

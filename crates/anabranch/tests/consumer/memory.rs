@@ -163,7 +163,7 @@ impl StreamApi for Remote {
 fn fill(world: &World) {
     let data = vec![b'x'; RECORD_BYTES];
     for (_, start, _) in world.open_shards() {
-        let entry = || put_records::Entry {
+        let entry = || put_records::PutRecordsEntry {
             partition_key: Cow::Owned(start.to_string()),
             explicit_hash_key: Some(Cow::Owned(start.to_string())),
             data: Payload::Raw(&data),

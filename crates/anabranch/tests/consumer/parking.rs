@@ -51,7 +51,7 @@ async fn park(world: &World, to: DeadLetterQueue) {
 
 fn parked(world: &World) -> usize {
     let events = world.events.lock().unwrap();
-    events.iter().filter(|e| matches!(e, Event::Shard(ShardEvent::Parked { .. }))).count()
+    events.iter().filter(|e| matches!(e, Event::Shard(ShardEvent::DeadLettered { .. }))).count()
 }
 
 fn check(given: &Given) {
@@ -177,7 +177,7 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
     let to = DeadLetterFile::new(&path).into();
     let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     let failed = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::ParkFailed { error, .. })
+        matches!(event, Event::Shard(ShardEvent::DeadLetterFailed { error, .. })
             if error.contains("parked.jsonl"))
     };
     world.until("it is told", || world.told(failed)).await;

@@ -2,7 +2,7 @@
 
 use crate::world::{Running, World, pause};
 use anabranch::consumer::Delivery;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ async fn children_are_read_although_no_list_can_be_had() {
     // Its other parent is a child of the first split.
     world.merge(1);
     world.put_round(30);
-    world.strike(Operation::ListShards, Effect::InternalError, 0, u64::MAX);
+    world.strike(Operation::ListShards, FaultEffect::InternalError, 0, u64::MAX);
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();

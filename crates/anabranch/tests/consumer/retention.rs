@@ -25,7 +25,7 @@ impl World {
     /// The gaps that were told.
     fn gaps(&self) -> Vec<(Position, Option<Position>)> {
         let gap = |event: &Event| match event {
-            Event::Shard(ShardEvent::Trimmed { after, to, .. }) => Some((*after, *to)),
+            Event::Shard(ShardEvent::RetentionGap { after, to, .. }) => Some((*after, *to)),
             _ => None,
         };
         self.events.lock().unwrap().iter().filter_map(gap).collect()

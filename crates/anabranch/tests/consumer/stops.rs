@@ -80,8 +80,8 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
     world.until_all_seen().await;
     let told = world.events.lock().unwrap().clone();
     let lost = told.iter().filter(|event| {
-        use LeaseEvent::{Expelled, Fenced, Lost};
-        matches!(event, Event::Lease(Fenced { .. } | Expelled { .. } | Lost { .. }))
+        use LeaseEvent::{Evicted, WorkerFenced, LeaseLost};
+        matches!(event, Event::Lease(WorkerFenced { .. } | Evicted { .. } | LeaseLost { .. }))
     });
     assert_eq!(lost.count(), 0);
     for worker in workers {
@@ -225,7 +225,7 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         blocking.set_free();
         world.until_all_seen().await;
         // What kept the lease has returned, so it can be handed over.
-        let handed = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Passed { .. }));
+        let handed = |event: &Event| matches!(event, Event::Lease(LeaseEvent::LeaseHandedOver { .. }));
         world.until("the lease is handed over", || world.told(handed)).await;
         assert!(health.is_live());
         world.put_round(40);

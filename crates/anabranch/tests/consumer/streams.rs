@@ -88,7 +88,7 @@ async fn what_was_acked_while_checkpoints_failed_is_written_before_the_lease_is_
     world.until("the reading ends", || world.told(stopped)).await;
     assert!(!world.rows()[0].is_started(), "no checkpoint was stored");
     off.store(false, Ordering::Relaxed);
-    let released = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Released { .. }));
+    let released = |event: &Event| matches!(event, Event::Lease(LeaseEvent::LeaseReleased { .. }));
     world.until("the lease is given back", || world.told(released)).await;
     assert_eq!(Some(world.rows()[0].checkpoint.lowest()), acked);
     shards.stop().await.unwrap();
@@ -319,7 +319,7 @@ async fn nothing_is_parked_because_a_stream_was_dropped() {
     let mut again = shards.next().await.unwrap();
     assert_eq!(numbers(&mut again).await, (1..200).collect::<Vec<_>>());
     shards.stop().await.unwrap();
-    let parked = |event: &Event| matches!(event, Event::Shard(ShardEvent::Parked { .. }));
+    let parked = |event: &Event| matches!(event, Event::Shard(ShardEvent::DeadLettered { .. }));
     assert!(!world.told(parked), "no record has a fault");
 }
 

@@ -8,7 +8,7 @@ use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
     FanOutConsumer, ReadFrom, StreamApi, StreamError, StreamSummary, Subscription,
 };
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::{
     Operation, StreamTarget, increase_stream_retention_period, register_stream_consumer,
 };
@@ -112,7 +112,7 @@ impl World {
     }
 
     fn put_at(&self, hash: u128) {
-        let entry = anabranch_local::op::put_records::Entry {
+        let entry = anabranch_local::op::put_records::PutRecordsEntry {
             partition_key: std::borrow::Cow::Borrowed("k"),
             explicit_hash_key: Some(std::borrow::Cow::Owned(hash.to_string())),
             data: anabranch_local::op::put_records::Payload::Raw(b"x"),
@@ -180,7 +180,7 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
 #[tokio::test(start_paused = true)]
 async fn a_denied_registration_is_tried_once_for_all_shards() {
     let world = World::ticking(i64::from(SHARDS));
-    world.strike(Operation::RegisterStreamConsumer, Effect::Deny, 0, 10_000);
+    world.strike(Operation::RegisterStreamConsumer, FaultEffect::Deny, 0, 10_000);
     let (consumer, calls) = world.counting(FetchMode::FanOut);
     let worker = Running::start(consumer.each(world.note("one")));
     let failing = |event: &Event| matches!(event, Event::Shard(ShardEvent::FetchFailed { .. }));
@@ -247,7 +247,7 @@ async fn a_stream_with_all_its_fan_out_consumers_is_an_error_with_the_way_out() 
 async fn a_throttled_registration_is_tried_again() {
     let world = World::ticking(2);
     register_others(&world, 19);
-    world.strike(Operation::RegisterStreamConsumer, Effect::Throttle, 0, 5);
+    world.strike(Operation::RegisterStreamConsumer, FaultEffect::Throttle, 0, 5);
     let worker = Running::start(world.consumer(1).with_fan_out().each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;

@@ -6,7 +6,7 @@ use anabranch::clock::{Rng, Clock};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{FetchedRecords, ShardIterator, StreamApi, StreamError};
 use anabranch::tail::Tail;
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use anabranch_model::position::StartPosition;
@@ -141,7 +141,7 @@ async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
         probability: 1.0,
         skip: 0,
         count: Some(6),
-        effect: Effect::InternalError,
+        effect: FaultEffect::InternalError,
     });
     world.put_round(20);
     world.split(0);
@@ -215,8 +215,8 @@ async fn a_start_in_the_past_gives_what_came_since_through_closed_shards() {
 async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
     let world = World::ticking(2);
     for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
-        world.strike(operation, Effect::InternalError, 0, 3);
-        world.strike(operation, Effect::Throttle, 5, 3);
+        world.strike(operation, FaultEffect::InternalError, 0, 3);
+        world.strike(operation, FaultEffect::Throttle, 5, 3);
     }
     let mut tail = tail(&world, StartPosition::TrimHorizon);
     (0..5).for_each(|_| world.put_round(20));
@@ -272,7 +272,7 @@ async fn a_start_before_the_stream_was_made_gives_everything() {
 async fn a_torn_list_at_the_start_leaves_no_key_out() {
     for since in [StartPosition::TrimHorizon, StartPosition::Latest] {
         let world = World::ticking(2);
-        world.strike(Operation::ListShards, Effect::TearList, 0, 2);
+        world.strike(Operation::ListShards, FaultEffect::TearList, 0, 2);
         let mut tail = tail(&world, since);
         let puts = async {
             pause(10_000).await;
@@ -308,8 +308,8 @@ async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_
         .chain(operations.map(|it| (it, StartPosition::TrimHorizon)))
     {
         for (effect, fault, words) in [
-            (Effect::Deny, Fault::AccessDenied, "not authorized"),
-            (Effect::ExpireToken, Fault::CredentialsExpired, "token included in the request"),
+            (FaultEffect::Deny, Fault::AccessDenied, "not authorized"),
+            (FaultEffect::ExpireToken, Fault::CredentialsExpired, "token included in the request"),
         ] {
             let world = World::ticking(2);
             world.put_round(20);
@@ -330,7 +330,7 @@ async fn credentials_that_are_renewed_in_time_only_delay_a_tail() {
     let world = World::ticking(2);
     world.put_round(20);
     for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
-        world.strike(operation, Effect::ExpireToken, 0, 5);
+        world.strike(operation, FaultEffect::ExpireToken, 0, 5);
     }
     let mut tail = tail(&world, StartPosition::TrimHorizon);
     follow(&world, &mut tail).await;
@@ -342,7 +342,7 @@ async fn what_comes_while_a_tail_finds_its_place_is_not_skipped() {
     let world = World::ticking(2);
     world.put_data("old", b"0");
     pause(5_000).await;
-    world.strike(Operation::GetShardIterator, Effect::InternalError, 0, 4);
+    world.strike(Operation::GetShardIterator, FaultEffect::InternalError, 0, 4);
     let mut tail = tail(&world, StartPosition::Latest);
     tokio::join!(follow_from_now(&world, &mut tail), async {
         pause(30).await;

@@ -6,9 +6,9 @@ use crate::lanes::beside_key_0;
 use crate::outage::{Cut, CutOff, consumer};
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, ReadPhase, WatchdogAction};
-use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch::event::{Event, ShardEvent, ShardStopReason};
 use anabranch::lease::MemoryStore;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
@@ -21,7 +21,7 @@ impl World {
     /// How often a shard was told to stand still in this phase with this remedy.
     pub(crate) fn stuck(&self, phase: ReadPhase, remedy: WatchdogAction) -> usize {
         let like = |event: &&Event| {
-            matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, remedy: r, .. })
+            matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, action: r, .. })
                 if *p == phase && *r == remedy)
         };
         self.events.lock().unwrap().iter().filter(like).count()
@@ -29,7 +29,7 @@ impl World {
 
     pub(crate) fn released(&self) -> bool {
         self.told(|event| {
-            matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStop::Stuck, .. }))
+            matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStopReason::Stuck, .. }))
         })
     }
 }
@@ -49,7 +49,7 @@ async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
     {
         let world = World::ticking(2);
         world.put_round(20);
-        world.strike(operation, Effect::Delay { ms: HOUR_MS }, 0, 1);
+        world.strike(operation, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
         let consumer = world.consumer(1).with_settings(short);
         let worker = Running::start(consumer.each(world.note("one")));
         world.until_all_seen().await;
@@ -82,8 +82,8 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         let worker = Running::start(consumer.each(gate.sleeper(&world, "key-0", "one")));
         world.put("key-0");
         world.until("the handler runs", || gate.came() == 1).await;
-        world.strike(operation, Effect::Delay { ms: HOUR_MS }, 0, 1);
-        world.strike(Operation::GetRecords, Effect::ExpireIterator, 0, 1);
+        world.strike(operation, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
+        world.strike(Operation::GetRecords, FaultEffect::ExpireIterator, 0, 1);
         let held = beside_key_0();
         let others = (0..10).map(|key| format!("key-{key}"));
         let others: Vec<_> = others.filter(|key| !held.contains(key)).collect();
@@ -114,7 +114,7 @@ async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
     let consumer = world.consumer(1).starting_at(StartPosition::Latest).with_settings(short);
     let worker = Running::start(consumer.each(world.note("one")));
     pause(5_000).await;
-    world.strike(Operation::GetRecords, Effect::Delay { ms: HOUR_MS }, 0, 1);
+    world.strike(Operation::GetRecords, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
     pause(2_000).await;
     world.put_round(20);
     world.until_all_seen().await;
@@ -130,7 +130,7 @@ async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
     world.put_round(10);
     let first = Running::start(world.consumer(1).with_settings(short).each(world.note("first")));
     world.until_all_seen().await;
-    world.strike(Operation::GetRecords, Effect::Delay { ms: HOUR_MS }, 0, u64::MAX);
+    world.strike(Operation::GetRecords, FaultEffect::Delay { ms: HOUR_MS }, 0, u64::MAX);
     world.put_round(10);
     world.until("it is given back", || world.released()).await;
     assert_eq!(world.stuck(ReadPhase::Fetch, WatchdogAction::Restart), 2);

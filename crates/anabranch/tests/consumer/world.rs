@@ -7,12 +7,12 @@ use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::StreamApi;
-use anabranch_local::fault::{Effect, FaultRule};
-use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::fault::{FaultEffect, FaultRule};
+use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, list_shards, merge_shards, put_record, split_shard,
 };
-use anabranch_local::{Engine, Options, StreamRef};
+use anabranch_local::{Engine, EngineOptions, StreamRef};
 use anabranch_model::lease::{Layout, Lease};
 use std::borrow::Cow;
 use std::future::Future;
@@ -104,7 +104,7 @@ impl World {
 
     /// A stream by a clock.
     pub(crate) fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
-        let options = Options { shard_limit: 2_000, ..Options::instant() };
+        let options = EngineOptions { shard_limit: 2_000, ..EngineOptions::instant() };
         let engine = Arc::new(Engine::new(options, clock));
         let request = create_stream::Request {
             stream_name: Some(STREAM.to_owned()),
@@ -167,7 +167,7 @@ impl World {
     pub(crate) fn put_into(&self, stream: &str, key: &str, data: &[u8]) {
         let request = put_record::Request {
             stream: StreamRef::named(stream),
-            entry: Entry {
+            entry: PutRecordsEntry {
                 partition_key: Cow::Borrowed(key),
                 explicit_hash_key: None,
                 data: Payload::Raw(data),
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// Strikes calls of an operation: how many, after how many.
-    pub(crate) fn strike(&self, operation: Operation, effect: Effect, skip: u64, count: u64) {
+    pub(crate) fn strike(&self, operation: Operation, effect: FaultEffect, skip: u64, count: u64) {
         self.engine.faults().add(FaultRule {
             operation: Some(operation),
             stream: None,

@@ -98,7 +98,7 @@ async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
     let fleet = Fleet::native(2);
     let a = worker_of_a_missing_stream(&fleet).await;
     assert_eq!(a.coordinator.leases()[0].stream.as_str(), "other");
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamGone { .. })), 1);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamDeleted { .. })), 1);
     let refused = tokio::time::timeout(Duration::from_mins(1), a.coordinator.wait_refused()).await;
     assert!(refused.is_err(), "a stream is left: {refused:?}");
 }
@@ -115,7 +115,7 @@ async fn a_missing_stream_is_read_again_once_it_is_there_and_another_one_of_its_
             fleet.create(2);
             fleet.pass(130_000).await;
             assert_eq!(a.holds(), held, "{layout:?}, created {later_ms} ms later");
-            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamBack { .. }));
+            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamRestored { .. }));
             let other = fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. }));
             assert_eq!([back, other], if later_ms == 0 { [1, 0] } else { [0, 1] });
         }
@@ -142,7 +142,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
             fleet.create(2);
             add_stream(&a, name).await;
             fleet.pass(130_000).await;
-            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamBack { .. }));
+            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamRestored { .. }));
             assert_eq!((a.holds(), back), (3, 0), "{layout:?}, added as {name}");
         }
     }
@@ -163,7 +163,7 @@ async fn a_hole_is_repaired_after_three_looks() {
     let a = fleet.worker("a").await;
     // The first look comes with an audit, and the others soon after it.
     fleet.until("a holds all", 100_000, || a.holds() == 4).await;
-    let looks = fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    let looks = fleet.count(|event| matches!(event, LeaseEvent::HashRangeHole { .. }));
     assert_eq!(looks, 3);
 }
 
@@ -194,15 +194,15 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
     let b = fleet.worker("b").await;
     fleet.until("the heirs are read", 4 * LEASE_TIME_MS, || b.holds() == 2).await;
     let lost = fleet
-        .count(|event| matches!(event, LeaseEvent::ShardLost { heirs, .. } if heirs.len() == 2));
+        .count(|event| matches!(event, LeaseEvent::ShardMissing { successors, .. } if heirs.len() == 2));
     assert_eq!(lost, 1);
     // Whoever crashes between the two leaves a loss that was told twice, and not one that was never.
     let of_shard = fleet.events.lock().unwrap().clone().into_iter().find_map(|(_, event)| {
-        let of_it = matches!(&event, LeaseEvent::ShardLost { lease, .. } | LeaseEvent::Ended { lease, .. }
+        let of_it = matches!(&event, LeaseEvent::ShardMissing { lease, .. } | LeaseEvent::ShardEnded { lease, .. }
             if lease.shard.as_str() == id(0));
         of_it.then_some(event)
     });
-    assert!(matches!(of_shard, Some(LeaseEvent::ShardLost { .. })), "{of_shard:?}");
+    assert!(matches!(of_shard, Some(LeaseEvent::ShardMissing { .. })), "{of_shard:?}");
     assert!(fleet.rows().iter().all(|row| row.is_ended() == (row.key.shard.as_str() == id(0))));
 }
 
@@ -216,7 +216,7 @@ async fn the_rows_of_gone_workers_are_removed() {
     drop(a);
     fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
     fleet.until("one row is left", 120_000, || fleet.table().workers().count() == 1).await;
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::WorkerForgotten { .. })), 1);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::WorkerRowRemoved { .. })), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::{Coordinator, LeaseHandle, MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, delete_stream, merge_shards, split_shard};
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Lease, LeaseKey, LeaseTable};
 use anabranch_model::position::StartPosition;
@@ -160,7 +160,7 @@ impl Fleet {
         let local = anabranch_local::Clock::manual(1_700_000_000_000);
         let fleet = Self {
             store: MemoryStore::new(layout),
-            engine: Arc::new(Engine::new(Options::instant(), local)),
+            engine: Arc::new(Engine::new(EngineOptions::instant(), local)),
             watch: Watch { clock: clock.clone(), log: Arc::default() },
             clock,
             events: Arc::default(),

@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{CoordinatorSettings, StopResult};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, Write};
 use std::sync::{Arc, Mutex};
@@ -119,7 +119,7 @@ async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
 
 /// Shards 2 and 3 came from shard 0, which lies before the start and has no row. The start lists
 /// the shards twice; from then on every list meets this.
-fn gates_behind(effect: Effect) -> (Fleet, u64) {
+fn gates_behind(effect: FaultEffect) -> (Fleet, u64) {
     let fleet = Fleet::native(2);
     fleet.split(0, HALF / 2);
     fleet.engine.clock().advance(5_000);
@@ -157,7 +157,7 @@ async fn a_first_sync_that_is_repeated_later_lists_the_shards_of_the_first_momen
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
-    let (fleet, hang) = gates_behind(Effect::Delay { ms: 3_600_000 });
+    let (fleet, hang) = gates_behind(FaultEffect::Delay { ms: 3_600_000 });
     let a = fleet.try_worker(from_now("a")).await.unwrap();
     let holds_1 = |worker: &Worker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
     fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
@@ -172,7 +172,7 @@ async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open
 
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_service_is_back() {
-    let (fleet, down) = gates_behind(Effect::InternalError);
+    let (fleet, down) = gates_behind(FaultEffect::InternalError);
     let a = fleet.try_worker(from_now("a")).await.unwrap();
     // Long enough for pauses to grow as long as they ever do.
     fleet.pass(12 * LEASE_TIME_MS).await;
@@ -196,7 +196,7 @@ async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendan
         .await;
     fleet.pass(3 * LEASE_TIME_MS).await;
     assert!(!started(&fleet, 2) && !started(&fleet, 3), "{:?}", fleet.watch.begun());
-    assert!(fleet.count(|event| matches!(event, LeaseEvent::UnreadableRow { .. })) > 0);
+    assert!(fleet.count(|event| matches!(event, LeaseEvent::RowUnreadable { .. })) > 0);
     store.make_unreadable([]);
     fleet.until("all are read", LEASE_TIME_MS, || a.holds() == 4).await;
 }

@@ -44,11 +44,11 @@ async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
         let took = fleet.until("4 each", 9_000, || (a.holds(), b.holds()) == (4, 4)).await;
         assert!(took >= 4_000, "the owner was still draining after {took} ms");
         let count = |of: fn(&LeaseEvent) -> bool| fleet.count(of);
-        assert_eq!(count(|event| matches!(event, LeaseEvent::Passed { .. })), 4);
-        assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+        assert_eq!(count(|event| matches!(event, LeaseEvent::LeaseHandedOver { .. })), 4);
+        assert_eq!(count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
         assert_eq!(a.stop(10_000).await, StopResult::Left);
         fleet.until("b holds all", 3_000, || b.holds() == 8).await;
-        assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+        assert_eq!(count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_worker_that_stops_leaves_no_name_on_a_lease() {
         fleet.until("a holds all", 5_000, || a.holds() == 4).await;
         a.manners.drain_ms.store(1_500, Ordering::Relaxed);
         let b = fleet.worker("b").await;
-        let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::Asked { .. });
+        let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::HandOverRequested { .. });
         fleet.until("b has asked", 5_000, || fleet.count(asked) == 2).await;
         fleet.pass(phase_ms).await;
         let id = b.coordinator.worker();
@@ -98,10 +98,10 @@ async fn a_lease_that_was_passed_to_a_dead_worker_is_taken_after_the_lease_time(
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     a.manners.drain_ms.store(1_500, Ordering::Relaxed);
     let b = fleet.worker("b").await;
-    let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::Asked { .. });
+    let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::HandOverRequested { .. });
     fleet.until("b has asked", 5_000, || fleet.count(asked) == 2).await;
     drop(b);
-    let passed = |event: &LeaseEvent| matches!(event, LeaseEvent::Passed { .. });
+    let passed = |event: &LeaseEvent| matches!(event, LeaseEvent::LeaseHandedOver { .. });
     fleet.until("a has passed both", 8_000, || fleet.count(passed) == 2).await;
     fleet.until("a holds all again", LEASE_TIME_MS + 3_000, || a.holds() == 4).await;
 }
@@ -139,7 +139,7 @@ async fn from_a_worker_of_java_leases_are_stolen_until_both_have_half() {
     fleet.until("a has half", 5_000, || a.holds() == 4).await;
     fleet.pass(120_000).await;
     assert_eq!(a.holds(), 4);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Asked { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::HandOverRequested { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
     fleet.until("a holds all again", 6 * LEASE_TIME_MS, || a.holds() == 4).await;
     assert_eq!(a.stop(5_000).await, StopResult::Left);
     assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.rows());
-    assert!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })) >= 2);
+    assert!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })) >= 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +259,7 @@ async fn a_throttled_store_costs_nothing_within_the_lease_time() {
         fleet.pass(LEASE_TIME_MS).await;
     }
     assert_eq!(a.holds(), 4);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,8 +284,8 @@ async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
     assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.rows());
     fleet.pass(300_000).await;
     assert_eq!(a.holds(), 0, "nothing is taken again");
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StoodDown { .. })), 1);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::YieldedToKcl3 { .. })), 1);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,14 +309,14 @@ async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
     let first = fleet.rows()[0].key.clone();
     let delete = Write::lease(&first, LeaseChange::Delete { term: 0 }, Nonce(1));
     assert!(fleet.store.write(&delete).await.unwrap().is_done());
-    let holes = || fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    let holes = || fleet.count(|event| matches!(event, LeaseEvent::HashRangeHole { .. }));
     fleet.pass(600_000).await;
     assert_eq!((fleet.rows().len(), holes()), (3, 0), "another stream's owner leads the table");
     tell(owners(&["!"]), &["1:s:5", "1:t:5"]);
     fleet.watch.forget(&first);
     fleet.until("b repairs the hole", 600_000, || fleet.rows().len() == 4).await;
     let unread = |event: &LeaseEvent| match event {
-        LeaseEvent::LeadsUnread { streams } => streams == &["1:t:5"],
+        LeaseEvent::LeadsUnreadStreams { streams } => streams == &["1:t:5"],
         _ => false,
     };
     fleet.pass(300_000).await;

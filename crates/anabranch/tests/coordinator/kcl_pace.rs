@@ -22,7 +22,7 @@ async fn looks(fleet: &Fleet, worker: &Worker, within_ms: u64) -> u64 {
 }
 
 fn asked(fleet: &Fleet) -> usize {
-    fleet.count(|event| matches!(event, LeaseEvent::Asked { .. }))
+    fleet.count(|event| matches!(event, LeaseEvent::HandOverRequested { .. }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn an_owner_that_drains_reads_the_table_at_its_pace() {
     fleet.until("b has asked", 5_000, || asked(&fleet) == 2).await;
     fleet.pass(3_000).await;
     let looks = looks(&fleet, &a, 10_000).await;
-    assert_eq!((a.holds(), fleet.count(|e| matches!(e, LeaseEvent::Passed { .. }))), (4, 0));
+    assert_eq!((a.holds(), fleet.count(|e| matches!(e, LeaseEvent::LeaseHandedOver { .. }))), (4, 0));
     assert!(looks <= 10, "{looks} looks in 10 s of a drain, one a second is due");
 }
 
@@ -76,7 +76,7 @@ async fn what_comes_back_does_not_read_the_table() {
             fleet.pass(1_500).await;
         }
         let looks = a.store.looks() - before;
-        let ended = fleet.count(|event| matches!(event, LeaseEvent::Ended { .. }));
+        let ended = fleet.count(|event| matches!(event, LeaseEvent::ShardEnded { .. }));
         assert_eq!(ended, 4);
         assert!(looks <= 2, "{looks} looks in 6 s (throttled: {throttled})");
     }

@@ -6,7 +6,7 @@ use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ShardFilter, StreamApi};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
@@ -57,7 +57,7 @@ async fn check(rangeless: &[u32], reshard: impl Fn(&Fleet), lost: &[u32], read: 
     assert!(ended(&fleet).iter().all(|shard| lost.iter().any(|it| id(*it) == *shard)));
     let told = |shard: &u32| {
         fleet.count(|event| match event {
-            LeaseEvent::ShardLost { lease, .. } => lease.shard.as_str() == id(*shard),
+            LeaseEvent::ShardMissing { lease, .. } => lease.shard.as_str() == id(*shard),
             _ => false,
         })
     };
@@ -201,7 +201,7 @@ async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
     *a.manners.held_up.lock().unwrap() = None;
     let started = || fleet.watch.begun().contains(&id(2));
     fleet.until("the merged shard is read", 2 * LEASE_TIME_MS, started).await;
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::ShardLost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::ShardMissing { .. })), 0);
 }
 
 /// The merged shard of a parent that was lost was split and trimmed, before the other parent was
@@ -225,7 +225,7 @@ async fn a_merged_shard_that_is_gone_is_not_waited_for() {
     fleet.until("the heirs are read", 2 * LEASE_TIME_MS, both).await;
     assert_eq!((row(&fleet, 2), row(&fleet, 1)), (None, Some(Position::ShardEnd)));
     let lost = |event: &LeaseEvent| match event {
-        LeaseEvent::ShardLost { lease, heirs } => lease.shard.as_str() == id(2) && heirs.len() == 2,
+        LeaseEvent::ShardMissing { lease, successors } => lease.shard.as_str() == id(2) && heirs.len() == 2,
         _ => false,
     };
     assert_eq!(fleet.count(lost), 1, "what was not read of the merged shard is lost");
@@ -249,7 +249,7 @@ async fn shards_that_wait_for_a_parents_row_list_the_stream_together() {
         probability: 1.0,
         skip: 0,
         count: None,
-        effect: Effect::Delay { ms: 0 },
+        effect: FaultEffect::Delay { ms: 0 },
     });
     fleet.pass(300_000).await;
     assert_eq!(ended(&fleet), [id(2)]);
@@ -281,7 +281,7 @@ async fn a_lost_child_row_is_made_again_by_a_running_worker() {
         fleet.until("the row is there again", 90_000, || row(&fleet, 2).is_some()).await;
         assert_eq!(row(&fleet, 2), Some(Position::TrimHorizon), "{layout:?}");
         fleet.until("it is read", 60_000, || delivered(&fleet, &[2])).await;
-        let made = |event: &LeaseEvent| matches!(event, LeaseEvent::Synced { rows: 1, .. });
+        let made = |event: &LeaseEvent| matches!(event, LeaseEvent::RowsCreated { rows: 1, .. });
         assert_eq!(fleet.count(made), 1, "{layout:?}");
     }
 }
@@ -298,7 +298,7 @@ async fn a_lost_child_row_is_made_again_where_java_leads_the_table() {
     delete(&fleet, 2).await;
     fleet.until("the row is there again", 90_000, || row(&fleet, 2).is_some()).await;
     assert_eq!(row(&fleet, 2), Some(Position::TrimHorizon));
-    let holes = fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    let holes = fleet.count(|event| matches!(event, LeaseEvent::HashRangeHole { .. }));
     assert_eq!(holes, 0, "holes are for Java's leader to repair");
 }
 
@@ -334,7 +334,7 @@ async fn a_table_of_kcl_3_that_stood_still_is_taken_over_without_another_wait() 
         ..KclProbe::default()
     };
     let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
-    let kept_off = fleet.count(|event| matches!(event, LeaseEvent::KeptOff { .. }));
+    let kept_off = fleet.count(|event| matches!(event, LeaseEvent::WaitingForKcl3 { .. }));
     assert_eq!(kept_off, 1, "it has waited for a lease time");
     fleet.until("b reads all", 3_000, || b.holds() == 4).await;
 }

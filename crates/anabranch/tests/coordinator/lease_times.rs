@@ -15,10 +15,10 @@ async fn worker(fleet: &Fleet, name: &str, lease_time_ms: u64) -> Worker {
 
 /// No worker was fenced, expelled or lost a lease.
 fn nothing_was_lost(fleet: &Fleet) {
-    use LeaseEvent::{Expelled, Fenced, Lost};
+    use LeaseEvent::{Evicted, WorkerFenced, LeaseLost};
     let events = fleet.events.lock().unwrap();
     let lost = |(_, event): &&(u64, LeaseEvent)| {
-        matches!(event, Fenced { .. } | Expelled { .. } | Lost { .. })
+        matches!(event, WorkerFenced { .. } | Evicted { .. } | LeaseLost { .. })
     };
     let lost: Vec<_> = events.iter().filter(lost).collect();
     assert!(lost.is_empty(), "{} events, the first: {:?}", lost.len(), lost[0]);
@@ -51,7 +51,7 @@ async fn a_silent_worker_keeps_its_leases_for_its_own_lease_time() {
         let took = fleet.until("b holds all", most_ms, || b.holds() == 4).await;
         assert!(took >= of_silent_ms / 2, "taken over after {took} ms");
         let events = fleet.events.lock().unwrap();
-        let taken = |event: &LeaseEvent| matches!(event, LeaseEvent::Taken { lease, .. } if silent.contains(lease));
+        let taken = |event: &LeaseEvent| matches!(event, LeaseEvent::LeaseTaken { lease, .. } if silent.contains(lease));
         let first = events.iter().find(|(ms, event)| *ms >= cut_ms && taken(event)).unwrap().0;
         println!("{of_silent_ms} ms watched by {of_watcher_ms} ms: {} ms", first - cut_ms);
     }
@@ -65,7 +65,7 @@ async fn on_kcls_table_no_lease_of_a_healthy_worker_is_taken_whatever_its_lease_
         fleet.until("a holds all", 5_000, || a.holds() == 8).await;
         let b = worker(&fleet, "b", of_b_ms).await;
         fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
-        let taken = || fleet.count(|event| matches!(event, LeaseEvent::Taken { .. }));
+        let taken = || fleet.count(|event| matches!(event, LeaseEvent::LeaseTaken { .. }));
         let before = taken();
         fleet.pass(10 * LONG_MS).await;
         nothing_was_lost(&fleet);

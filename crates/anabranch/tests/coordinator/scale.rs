@@ -7,7 +7,7 @@ use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, CoordinatorSettings};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::position::StartPosition;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,7 +31,7 @@ enum Born {
 
 /// A stream of so many shards.
 fn stream(shards: u32) -> Engine {
-    let options = Options { shard_limit: u32::MAX, ..Options::instant() };
+    let options = EngineOptions { shard_limit: u32::MAX, ..EngineOptions::instant() };
     let engine = Engine::new(options, anabranch_local::Clock::manual(1_700_000_000_000));
     let request = create_stream::Request {
         stream_name: Some(STREAM.to_owned()),

@@ -20,8 +20,8 @@ async fn one_worker_takes_all_and_two_share_evenly() {
     println!("b had its 4 leases by hand-over in {took} ms");
     fleet.pass(60_000).await;
     assert_eq!((a.holds(), b.holds()), (4, 4), "nothing moves once the fleet is level");
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Passed { .. })), 4);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseHandedOver { .. })), 4);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
 }
 
 /// As on DynamoDB, where a query can miss a transaction whose version is visible already.
@@ -73,7 +73,7 @@ async fn a_throttled_store_costs_nothing_within_the_lease_time() {
     }
     let after = (a.coordinator.worker(), a.coordinator.leases(), b.coordinator.leases());
     assert_eq!(before, after);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,8 +86,8 @@ async fn lost_replies_cost_nothing() {
     fleet.until("2 each", 20_000, || (a.holds(), b.holds()) == (2, 2)).await;
     fleet.pass(60_000).await;
     assert_eq!((a.holds(), b.holds()), (2, 2));
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Expelled { .. })), 0);
-    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Evicted { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::LeaseLost { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
@@ -117,7 +117,7 @@ async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
 /// A fleet whose streams are CREATING and UPDATING until the clock is moved.
 fn slow(layout: Layout) -> Fleet {
     let mut fleet = Fleet::new(layout, 1);
-    let slow = Options { create_delay_ms: 60_000, update_delay_ms: 60_000, ..Options::instant() };
+    let slow = EngineOptions { create_delay_ms: 60_000, update_delay_ms: 60_000, ..EngineOptions::instant() };
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
     fleet.engine = Arc::new(Engine::new(slow, clock));
     fleet.create(2);
@@ -144,7 +144,7 @@ async fn a_start_waits_for_a_stream_that_is_made_or_changed_before_anybody_has_r
             clock.advance(1_000);
         });
         let awaited = |event: &LeaseEvent| match event {
-            LeaseEvent::StreamAwaited { status, .. } => status.to_string() == name,
+            LeaseEvent::StreamNotActive { status, .. } => status.to_string() == name,
             _ => false,
         };
         assert_eq!(fleet.count(awaited), 1, "it says once that it waits: {name}");
@@ -173,7 +173,7 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
         let start = tokio::time::timeout(Duration::from_mins(10), fleet.worker("b"));
         let b = start.await.expect("it does not wait for that end");
         fleet.until("b holds the children too", 20_000, || b.holds() >= 3).await;
-        let awaited = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamAwaited { .. });
+        let awaited = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamNotActive { .. });
         assert_eq!(fleet.count(awaited), 0, "{layout:?}");
     }
 }
@@ -250,7 +250,7 @@ async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
     let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
     assert!(fleet.clock.now_ms() - start >= LEADER_LOCK_MS);
     let told = |event: &LeaseEvent| match event {
-        LeaseEvent::KeptOff { wait_ms, leader } => {
+        LeaseEvent::WaitingForKcl3 { wait, leader } => {
             (*wait_ms, leader.as_deref()) == (LEADER_LOCK_MS, Some("java"))
         }
         _ => false,
@@ -264,7 +264,7 @@ async fn a_store_that_does_not_come_up_is_told_of() {
     let fleet = Fleet::native(1);
     let store = TroubledStore::new(fleet.store.clone());
     store.set(Line::Dead);
-    let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StoreTrouble { .. });
+    let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StoreCallFailed { .. });
     {
         let start = fleet.worker_on(store.clone(), Fleet::settings("a"));
         assert!(tokio::time::timeout(Duration::from_mins(5), start).await.is_err());

@@ -49,7 +49,7 @@ async fn a_hand_over_takes_less_than_a_second() {
     let b = fleet.worker("b").await;
     let took = fleet.until("1 each", 1_000, || (a.holds(), b.holds()) == (1, 1)).await;
     println!("handed over after {took} ms");
-    let taken = |event: &LeaseEvent| matches!(event, LeaseEvent::Taken { .. });
+    let taken = |event: &LeaseEvent| matches!(event, LeaseEvent::LeaseTaken { .. });
     assert_eq!(fleet.count(taken), 3);
 }
 
@@ -169,6 +169,6 @@ async fn a_stream_is_removed_within_the_grace_and_one_call_however_dead_the_stor
         a.store.set(Line::Good);
         let reads = || fleet.table().workers().next().unwrap().reads.clone();
         fleet.until("the row says so", 30_000, || reads() == Some(vec![])).await;
-        assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Expelled { .. })), 0);
+        assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Evicted { .. })), 0);
     }
 }

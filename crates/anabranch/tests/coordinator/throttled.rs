@@ -42,7 +42,7 @@ async fn check(shards: i64, workers: u32, units_per_second: u32) {
     fleet.pass(30_000).await;
     assert_eq!(owned(), all);
     let evicted = |event: &LeaseEvent| {
-        matches!(event, LeaseEvent::Expelled { .. } | LeaseEvent::Fenced { .. })
+        matches!(event, LeaseEvent::Evicted { .. } | LeaseEvent::WorkerFenced { .. })
     };
     assert_eq!(fleet.count(evicted), 0, "workers were evicted");
 }

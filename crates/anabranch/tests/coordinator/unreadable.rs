@@ -14,7 +14,7 @@ const HALF: u128 = 1 << 127;
 const MINUTE_MS: u64 = 60_000;
 
 fn reports(fleet: &Fleet) -> usize {
-    fleet.count(|event| matches!(event, LeaseEvent::UnreadableRow { .. }))
+    fleet.count(|event| matches!(event, LeaseEvent::RowUnreadable { .. }))
 }
 
 fn begun(fleet: &Fleet) -> BTreeSet<String> {
@@ -121,7 +121,7 @@ async fn audits_that_repair_nothing_become_rare() {
         matches!(write, Write::Lease { key, change: LeaseChange::Create(_), .. } if lost(key))
     });
     fleet.pass(10 * MINUTE_MS).await;
-    let failed = || fleet.count(|event| matches!(event, LeaseEvent::StreamTrouble { .. }));
+    let failed = || fleet.count(|event| matches!(event, LeaseEvent::StreamCallFailed { .. }));
     let before = failed();
     fleet.pass(60 * MINUTE_MS).await;
     // Two at each audit, for a lost child and for a hole. Six times as many would be the pace of an

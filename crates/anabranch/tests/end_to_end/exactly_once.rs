@@ -8,9 +8,9 @@ use crate::postgres_server::Server;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::PostgresStore;
 use anabranch::stream::{AwsKinesis, LocalKinesis};
-use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
 use anabranch_local::op::{create_stream, put_record};
-use anabranch_local::{Engine, Options, StreamRef};
+use anabranch_local::{Engine, EngineOptions, StreamRef};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -224,7 +224,7 @@ async fn in_sqlite_a_batch_is_done_if_its_transaction_was_stored_and_comes_again
 fn put(engine: &Engine, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let data = number.to_string();
-        let entry = Entry {
+        let entry = PutRecordsEntry {
             partition_key: Cow::Borrowed("key"),
             explicit_hash_key: None,
             data: Payload::Raw(data.as_bytes()),
@@ -239,7 +239,7 @@ fn put(engine: &Engine, numbers: std::ops::Range<usize>) {
 async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_in_a_larger_one() {
     let folder = tempfile::tempdir().unwrap();
     let book = SqliteBook::new(folder.path()).await;
-    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
         shard_count: Some(1),

@@ -5,7 +5,7 @@ use crate::network::Wire;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, ShardFilter, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use anabranch_model::ids::StreamName;
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ impl Drop for Fleet {
 
 impl Fleet {
     pub(crate) async fn start(wire: Wire, shards: i64) -> Self {
-        let local = wire.start(Local::builder().with_options(Options::instant())).await;
+        let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
         let request = create_stream::Request {
             stream_name: Some("orders".to_owned()),
             shard_count: Some(shards),

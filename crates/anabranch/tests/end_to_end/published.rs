@@ -1,7 +1,7 @@
 //! Metrics to CloudWatch over HTTP, with the AWS SDK and the local stream's `PutMetricData`.
 
 use anabranch::cloudwatch::{CloudWatch, MetricsLevel, PublishStats};
-use anabranch::event::{Events, LeaseEvent, ShardEvent, ShardStop};
+use anabranch::event::{Events, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_local::Local;
 use anabranch_model::lease::{Checkpoint, LeaseKey, WorkerId};
 use anabranch_model::position::Position;
@@ -15,25 +15,25 @@ fn tell(events: &Events) {
     let from = || Checkpoint::at(Position::TrimHorizon);
     events.emit(LeaseEvent::Joined { worker: WorkerId::from("mailer-1".to_owned()) });
     for (workers, leases) in [(1, 3), (4, 9)] {
-        events.emit(LeaseEvent::FleetSeen { workers, leases });
+        events.emit(LeaseEvent::FleetChanged { workers, leases });
     }
     for n in 0..3 {
         let (lease, worker) = ((*shard(n)).clone(), WorkerId::from("mailer-1".to_owned()));
-        events.emit(LeaseEvent::Taken { lease, worker, term: 1 });
+        events.emit(LeaseEvent::LeaseTaken { lease, worker, term: 1 });
         events.emit(ShardEvent::Started { shard: shard(n), from: from() });
     }
-    events.emit(ShardEvent::Stopped { shard: shard(2), why: ShardStop::Lost });
-    events.emit(LeaseEvent::Lost { lease: (*shard(2)).clone() });
+    events.emit(ShardEvent::Stopped { shard: shard(2), why: ShardStopReason::Lost });
+    events.emit(LeaseEvent::LeaseLost { lease: (*shard(2)).clone() });
     events.emit(ShardEvent::IteratorRenewed { shard: shard(1) });
     for (n, records, behind_ms) in [(0, 5, 1_000), (0, 7, 3_000), (1, 1, 0)] {
         let took_ms = Some(behind_ms / 100);
-        events.emit(ShardEvent::Fetched { shard: shard(n), records: 1, behind_ms, took_ms });
+        events.emit(ShardEvent::Fetched { shard: shard(n), records: 1, behind_latest: behind_ms, took: took_ms });
         events.emit(ShardEvent::Checkpointed { shard: shard(n), at: from() });
-        events.emit(ShardEvent::Figures {
+        events.emit(ShardEvent::Metrics {
             shard: shard(n),
             records,
             bytes: 100 * records,
-            runs: 2,
+            calls: 2,
             busy_ms: 40,
             behind_ms: Some(behind_ms),
             age_ms: Some(behind_ms),

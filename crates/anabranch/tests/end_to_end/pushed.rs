@@ -6,7 +6,7 @@ use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Reads what is put under one key, through a split, by fan-out. `trouble` strikes in between.
 async fn check(wire: Wire, numbers: usize, trouble: impl Fn(usize, &Network)) {
-    let local = wire.start(Local::builder().with_options(Options::instant())).await;
+    let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
         shard_count: Some(1),

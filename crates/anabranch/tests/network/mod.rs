@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use anabranch::http_client::HttpClient;
-use anabranch_local::{Builder, Local, Tls};
+use anabranch_local::{LocalBuilder, Local, Tls};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl Wire {
     pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Tls];
 
     /// Starts a local stream that can be reached this way.
-    pub(crate) async fn start(self, builder: Builder) -> Local {
+    pub(crate) async fn start(self, builder: LocalBuilder) -> Local {
         let builder = match self {
             Self::Http => builder,
             Self::Tls => builder.with_tls(Tls::generated()),

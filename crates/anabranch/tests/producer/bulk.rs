@@ -7,7 +7,7 @@ use anabranch::producer::{
     Bulk, BulkTicket, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
     TryPutError, RejectReason,
 };
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::hash::HashKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ fn numbers(from: u64, count: u64) -> Bulk {
 #[tokio::test]
 async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outcome() {
     let stage = Stage::new(3);
-    stage.fault(Operation::PutRecords, Effect::FailEntries, 0.3);
+    stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.3);
     let producer = quick().start(stage.api()).await.unwrap();
     let mut outcomes = Vec::new();
     let mut tickets: Vec<(u64, BulkTicket)> = Vec::new();
@@ -134,7 +134,7 @@ async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_a
         probability: 1.0,
         skip: 0,
         count: None,
-        effect: Effect::Throttle,
+        effect: FaultEffect::Throttle,
     });
     // A quarter is placed, and the rest is not.
     let mut bulk = Bulk::new();
@@ -174,7 +174,7 @@ async fn a_bulk_without_records_is_over_at_once() {
 async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() {
     const BUFFER: usize = 64 << 10;
     let stage = Stage::new(2);
-    let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
     for records in [50, 1_000] {
         // A part of the room, and more than all of it.
@@ -192,12 +192,12 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
         stage.engine.faults().clear();
         assert!(in_time(ticket).await.all_placed());
         in_time(producer.flush()).await;
-        stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+        stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
         assert_eq!(producer.stats().pending, 0);
     }
     stage.engine.faults().clear();
     // All the room is there again, and no more than that.
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let whole = producer.try_put("k", " ".repeat(BUFFER)).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
     stage.engine.faults().clear();
@@ -235,7 +235,7 @@ async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_pla
     let stage = Stage::new(2);
     let producer = quick().with_deadline(Duration::from_millis(200)).start(stage.api()).await;
     let producer = producer.unwrap();
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let lost = in_time(producer.put("a", "0").await.unwrap()).await;
     assert!(!lost.is_placed());
     stage.engine.faults().clear();

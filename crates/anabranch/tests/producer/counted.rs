@@ -4,7 +4,7 @@ use crate::stage::{STREAM, Stage};
 use anabranch::clock::Rng;
 use anabranch::event::Events;
 use anabranch::producer::{Aggregation, Producer};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -87,7 +87,7 @@ async fn what_the_kpl_counts_is_counted() {
         probability: 1.0,
         skip: 0,
         count: Some(2),
-        effect: Effect::ThrottleEntries,
+        effect: FaultEffect::ThrottleEntries,
     });
     let producer = Producer::new(STREAM)
         .with_id("till-3")
@@ -155,7 +155,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     let [one, other] =
         [builder().start(stage.api()).await.unwrap(), builder().start(stage.api()).await.unwrap()];
     assert_ne!(one.id(), other.id());
-    stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
     for number in 0..3 {
         drop(other.put(format!("k{number}"), "x").await.unwrap());
     }
@@ -220,7 +220,7 @@ async fn shards_that_are_paused_are_counted_with_the_refusals_that_paused_them()
         .start(stage.api())
         .await
         .unwrap();
-    let rule = stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    let rule = stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     let ticket = producer.put("a", "1").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let paused = || kept.gauge("anabranch_producer_paused_shards stream=orders producer=p");

@@ -3,17 +3,17 @@
 use crate::stage::{STREAM, Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{ProducerBuilder, KeyOrder, Outcome, Producer, RejectReason};
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::retry::Fault;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const DENIALS: [(Effect, Fault, &str); 4] = [
-    (Effect::Deny, Fault::AccessDenied, "AccessDeniedException"),
-    (Effect::DisableKey, Fault::KeyUnusable, "KMSDisabledException"),
-    (Effect::UnknownClient, Fault::AccessDenied, "UnrecognizedClientException"),
-    (Effect::ExpireToken, Fault::CredentialsExpired, "ExpiredTokenException"),
+const DENIALS: [(FaultEffect, Fault, &str); 4] = [
+    (FaultEffect::Deny, Fault::AccessDenied, "AccessDeniedException"),
+    (FaultEffect::DisableKey, Fault::KeyUnusable, "KMSDisabledException"),
+    (FaultEffect::UnknownClient, Fault::AccessDenied, "UnrecognizedClientException"),
+    (FaultEffect::ExpireToken, Fault::CredentialsExpired, "ExpiredTokenException"),
 ];
 
 type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
@@ -106,7 +106,7 @@ async fn more_keys_than_may_stand_stopped_wait_like_one() {
     let stage = Stage::new(1);
     let (builder, _) = listened(quick().with_max_stopped_keys(2));
     let producer = builder.start(stage.api()).await.unwrap();
-    let rule = stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    let rule = stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     let mut tickets = Vec::new();
     for key in 0..100 {
         tickets.push(producer.put(format!("k{key}"), "1").await.unwrap());
@@ -123,7 +123,7 @@ async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
     let stage = Stage::new(1);
     let (builder, _) = listened(quick().with_deadline(Duration::from_millis(300)));
     let producer = builder.start(stage.api()).await.unwrap();
-    stage.fault(Operation::PutRecords, Effect::DisableKey, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::DisableKey, 1.0);
     let began = std::time::Instant::now();
     let refused = in_time(producer.put("a", "1").await.unwrap()).await;
     assert!(began.elapsed() >= Duration::from_millis(300), "given up too early");
@@ -140,7 +140,7 @@ async fn a_close_during_a_refusal_accounts_for_every_record() {
     let (builder, _) = listened(quick());
     let producer = builder.start(stage.api()).await.unwrap();
     assert!(producer.put("a", "0").await.unwrap().await.is_placed());
-    stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     let mut tickets = Vec::new();
     for key in 0..50 {
         tickets.push(producer.put(format!("k{key}"), "1").await.unwrap());

@@ -6,7 +6,7 @@ use anabranch::producer::{
     ProducerBuilder, Bulk, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
     TryPutError, RejectReason,
 };
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
 #[tokio::test]
 async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
     let stage = Stage::new(1);
-    let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
     let full = loop {
@@ -70,7 +70,7 @@ const FULL: usize = (64 << 10) / 1_257;
 #[tokio::test]
 async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     let stage = Stage::new(1);
-    let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let put = |number: usize| producer.put("k", format!("{number:01000}"));
     let mut tickets = Vec::new();
@@ -95,7 +95,7 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     }
     // All the room is there again, in one piece: a record that needs all of it is taken at once,
     // and until it has its outcome there is none for another.
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let whole = producer.try_put("k", format!("998{}", " ".repeat(64 << 10))).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
     stage.engine.faults().clear();
@@ -264,7 +264,7 @@ async fn closing_accounts_for_every_record() {
     producer.flush().await;
     assert!(placed.try_outcome().is_some_and(|outcome| outcome.is_placed()), "flush waits");
     // From here on nothing is answered, though half of it arrives.
-    stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
     let lost = producer.put("a", "2").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let queued = producer.put("a", "3").await.unwrap();
@@ -280,7 +280,7 @@ async fn closing_accounts_for_every_record() {
 #[tokio::test]
 async fn a_throttle_during_close_loses_nothing() {
     let stage = Stage::new(2);
-    stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.5);
+    stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.5);
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(10))
         .start(stage.api())
@@ -300,7 +300,7 @@ async fn a_throttle_during_close_loses_nothing() {
 #[tokio::test]
 async fn dropping_without_close_is_told_and_tickets_resolve() {
     let stage = Stage::new(1);
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let (events, told) = abandoned();
     let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
     let tickets = [producer.put("a", "1").await.unwrap(), producer.put("b", "2").await.unwrap()];
@@ -315,7 +315,7 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
 #[tokio::test]
 async fn puts_that_wait_for_room_end_with_the_producer() {
     let stage = Stage::new(1);
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
     while let Ok(ticket) = producer.try_put("k", vec![b'x'; 1_000]) {
@@ -343,7 +343,7 @@ async fn puts_that_wait_for_room_end_with_the_producer() {
 #[test]
 fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
     let stage = Stage::new(2);
-    stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.3);
+    stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.3);
     let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
     // Eight threads put fifty kilobytes each, in a buffer of sixty-four.
     std::thread::scope(|scope| {

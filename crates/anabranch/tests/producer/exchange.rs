@@ -5,7 +5,7 @@ use anabranch::producer::{NewRecord, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::op::create_stream;
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
@@ -57,7 +57,7 @@ impl Stage {
             println!("skipped {test}: {PYTHON} is not set; `cargo xtask test` sets it");
             return None;
         };
-        let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+        let local = Local::builder().with_options(EngineOptions::instant()).start().await.unwrap();
         Some(Self { local, python: python.into() })
     }
 
@@ -166,7 +166,7 @@ async fn others_read_our_aggregates() {
         let mapped = Arc::new(Notify::new());
         let heard = Arc::clone(&mapped);
         let events = Events::new(move |event| {
-            if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
+            if matches!(event, Event::Producer(ProducerEvent::ShardMapRead { .. })) {
                 heard.notify_one();
             }
         });

@@ -193,7 +193,7 @@ fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
 #[test]
 fn a_container_that_is_taken_apart_gives_back_what_was_put_into_it() {
     for mark in [None, Some(7)] {
-        let mut bench = Bench::with_map(|settings| settings.mark = mark);
+        let mut bench = Bench::with_map(|settings| settings.dedup_tags = mark);
         // Small ones, none at all, one that is not copied, and more than a page.
         let sizes = [10, 0, 5_000, 300, 4_000, 4_000, 4_000, 4_000, 4_000, 1];
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];

@@ -2,8 +2,8 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::producer::{Aggregation, ProducerBuilder, Outcome, Producer};
-use anabranch_local::Options;
-use anabranch_local::fault::Effect;
+use anabranch_local::EngineOptions;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::record::UserRecord;
 use std::collections::BTreeMap;
@@ -90,8 +90,8 @@ async fn keys_stay_in_order_through_splits_and_merges() {
 async fn keys_stay_in_order_while_a_third_of_the_entries_fail() {
     for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
         let stage = Stage::new(3);
-        stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.2);
-        stage.fault(Operation::PutRecords, Effect::FailEntries, 0.1);
+        stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.2);
+        stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.1);
         let builder = quick().with_aggregation(aggregation).with_rate_percent(1_000);
         check(&format!("{aggregation:?}"), &stage, builder, 4_000, reshard(&stage)).await;
     }
@@ -100,17 +100,17 @@ async fn keys_stay_in_order_while_a_third_of_the_entries_fail() {
 #[tokio::test]
 async fn keys_stay_in_order_when_replies_are_lost_and_lists_fail() {
     let stage = Stage::new(2);
-    stage.fault(Operation::PutRecords, Effect::DropReply, 0.2);
-    stage.fault(Operation::PutRecords, Effect::InternalError, 0.1);
-    stage.fault(Operation::ListShards, Effect::InternalError, 0.5);
-    let builder = quick().with_judge_timeout(Duration::from_millis(50));
+    stage.fault(Operation::PutRecords, FaultEffect::DropReply, 0.2);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 0.1);
+    stage.fault(Operation::ListShards, FaultEffect::InternalError, 0.5);
+    let builder = quick().with_verify_timeout(Duration::from_millis(50));
     check("lost replies", &stage, builder, 4_000, reshard(&stage)).await;
 }
 
 #[tokio::test]
 async fn keys_stay_in_order_without_any_list() {
     let stage = Stage::new(2);
-    stage.fault(Operation::ListShards, Effect::InternalError, 1.0);
+    stage.fault(Operation::ListShards, FaultEffect::InternalError, 1.0);
     let trouble = tokio::time::sleep(Duration::from_millis(1));
     check("no list", &stage, quick(), 4_000, trouble).await;
 }
@@ -124,7 +124,7 @@ async fn ordering_numbers_go_with_each_put() {
 
 #[tokio::test]
 async fn a_shard_at_its_limit_is_used_and_never_overrun_for_long() {
-    let stage = Stage::with(1, Options { enforce_limits: true, ..Options::instant() });
+    let stage = Stage::with(1, EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
     let builder = Producer::new(STREAM).with_linger(Duration::from_millis(2));
     let trouble = std::future::ready(());
     check("at the limit", &stage, builder, 12_000, trouble).await;

@@ -5,9 +5,9 @@ use crate::network::Wire;
 use crate::stage::{self, STREAM, Stage};
 use anabranch::producer::{Aggregation, Outcome, Producer};
 use anabranch::stream::{AwsKinesis, WireFormat};
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_local::{Local, Options};
+use anabranch_local::{Local, EngineOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ const PUTS: u64 = 3_000;
 
 /// Puts over HTTP while the stream is split and merged and calls go wrong. Every ticket resolves,
 /// and as placed; each record is where its ticket says, and keys are in order.
-async fn check(wire: Wire, format: WireFormat, aggregation: Aggregation, faults: &[(Effect, f64)]) {
+async fn check(wire: Wire, format: WireFormat, aggregation: Aggregation, faults: &[(FaultEffect, f64)]) {
     let name = format!("{wire:?}, {format:?}, {aggregation:?}");
-    let local = wire.start(Local::builder().with_options(Options::instant())).await;
+    let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
     let stage = Stage { engine: Arc::clone(local.engine()) };
     stage.create(2, None);
     for (effect, probability) in faults {
         stage.fault(Operation::PutRecords, *effect, *probability);
     }
-    stage.fault(Operation::ListShards, Effect::InternalError, 0.2);
+    stage.fault(Operation::ListShards, FaultEffect::InternalError, 0.2);
     let api = AwsKinesis::speaking(format, &wire.config(&local));
     let producer = Producer::new(STREAM)
         .with_aggregation(aggregation)
@@ -75,11 +75,11 @@ async fn check(wire: Wire, format: WireFormat, aggregation: Aggregation, faults:
     }
 }
 
-const ROUGH: [(Effect, f64); 4] = [
-    (Effect::DropReply, 0.05),
-    (Effect::Throttle, 0.05),
-    (Effect::ThrottleEntries, 0.2),
-    (Effect::FailEntries, 0.1),
+const ROUGH: [(FaultEffect, f64); 4] = [
+    (FaultEffect::DropReply, 0.05),
+    (FaultEffect::Throttle, 0.05),
+    (FaultEffect::ThrottleEntries, 0.2),
+    (FaultEffect::FailEntries, 0.1),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -60,7 +60,7 @@ fn a_flush_ends_every_linger() {
 fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next() {
     let small = |settings: &mut ProducerSettings| {
         settings.linger_ms = 60_000;
-        (settings.container_min_bytes, settings.container_max_bytes) = (1_000, 1_000);
+        (settings.aggregate_min_bytes, settings.aggregate_max_bytes) = (1_000, 1_000);
     };
     let mut bench = Bench::with_map(small);
     for name in ["a", "b", "c"] {
@@ -92,8 +92,8 @@ fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
     };
     for bytes in 1..=120 {
         let mut bench = Bench::with_map(|settings| {
-            settings.mark = Some(77);
-            (settings.container_min_bytes, settings.container_max_bytes) = (1_000, 1_000);
+            settings.dedup_tags = Some(77);
+            (settings.aggregate_min_bytes, settings.aggregate_max_bytes) = (1_000, 1_000);
         });
         for _ in 0..400 {
             bench.put_data("a", LOW, vec![b'x'; bytes]);

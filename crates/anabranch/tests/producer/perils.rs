@@ -5,7 +5,7 @@ use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{AttemptResult, Bulk, Outcome};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{PutEntry, PutEntryResult, ShardFilter, ShardList, StreamApi, StreamError};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -143,7 +143,7 @@ async fn wakers_that_panic_are_nobody_elses_trouble() {
 #[tokio::test]
 async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_dropped() {
     let stage = Stage::new(2);
-    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = quick().start(stage.api()).await.unwrap();
     let mut bomb = Box::pin(producer.put("k", "0").await.unwrap());
     let ticket = producer.put("k", "1").await.unwrap();
@@ -165,7 +165,7 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
         let elsewhere = tokio::runtime::Runtime::new().unwrap();
         let stage = Stage::new(2);
         let producer = home.block_on(quick().start(stage.api())).unwrap();
-        stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+        stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
         let tickets = elsewhere.block_on(async {
             let mut tickets = Vec::new();
             for number in 0..5_000 {
@@ -227,7 +227,7 @@ async fn a_list_that_panics_is_asked_for_again() {
     let mapped = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&mapped);
     let events = Events::new(move |event| {
-        if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
+        if matches!(event, Event::Producer(ProducerEvent::ShardMapRead { .. })) {
             heard.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -251,7 +251,7 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
         probability: 1.0,
         skip: 0,
         count: Some(1),
-        effect: Effect::Delay { ms: 3_600_000 },
+        effect: FaultEffect::Delay { ms: 3_600_000 },
     });
     let producer =
         quick().with_request_timeout(Duration::from_millis(100)).start(stage.api()).await.unwrap();
@@ -273,7 +273,7 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
 #[tokio::test]
 async fn a_list_that_never_comes_holds_nothing_up() {
     let stage = Stage::new(1);
-    stage.fault(Operation::ListShards, Effect::Delay { ms: 3_600_000 }, 1.0);
+    stage.fault(Operation::ListShards, FaultEffect::Delay { ms: 3_600_000 }, 1.0);
     let producer = quick().start(stage.api()).await.unwrap();
     for number in 0..20_u32 {
         let ticket = producer.put("a", number.to_string()).await.unwrap();

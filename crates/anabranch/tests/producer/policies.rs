@@ -3,7 +3,7 @@
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{Aggregation, OnFailure, KeyOrder, Outcome, Producer, RejectReason};
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[tokio::test]
 async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed() {
     let stage = Stage::new(1);
-    stage.fault(Operation::PutRecords, Effect::FailEntries, 0.2);
+    stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.2);
     let most = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&most);
     let producer = Producer::new(STREAM)
@@ -21,7 +21,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
         .with_rate_percent(1_000)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
         .with_events(Events::new(move |event| {
-            if let Event::Producer(ProducerEvent::Sent { containers, .. }) = event {
+            if let Event::Producer(ProducerEvent::RequestSent { kinesis_records, .. }) = event {
                 seen.fetch_max(*containers, Ordering::Relaxed);
             }
         }))
@@ -42,7 +42,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
 #[tokio::test]
 async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
     let stage = Stage::new(1);
-    let throttled = stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    let throttled = stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let producer = Producer::new(STREAM)
         .with_on_failure(OnFailure::Continue)
         .with_deadline(Duration::from_millis(120))

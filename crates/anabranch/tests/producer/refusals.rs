@@ -4,7 +4,7 @@ use crate::stage::{STREAM, Stage};
 use anabranch::producer::{
     Aggregation, Bulk, OrderingKey, NewRecord, Outcome, Producer, PutError, ProducerStartError, TryPutError, RejectReason,
 };
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::aggregate::AGGREGATE_PARTITION_KEY;
 use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord};
@@ -220,13 +220,13 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
             .with_deadline(Duration::from_millis(150))
             .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
     };
-    let throttled = stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    let throttled = stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let producer = builder().start(stage.api()).await.unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
     let Outcome::Rejected { why: RejectReason::Expired, attempts } = expired else { panic!("{expired:?}") };
     assert!(attempts.count() > 1);
     stage.engine.faults().remove(throttled);
-    stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
+    stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
     let unknown = producer.put("b", "1").await.unwrap().await;
     assert!(matches!(unknown, Outcome::Unknown { .. }), "{unknown:?}");
     stage.engine.faults().clear();

@@ -49,7 +49,7 @@ fn a_container_in_a_shard_that_takes_a_part_of_it_is_sent_again_whole() {
 
 #[test]
 fn a_container_in_a_shard_that_no_list_names_goes_again_hash_by_hash() {
-    let mut bench = Bench::with_map(|settings| settings.judge_timeout_ms = 500);
+    let mut bench = Bench::with_map(|settings| settings.verify_timeout_ms = 500);
     let request = pair(&mut bench);
     bench.place(request, &[7]);
     let read = bench.reads.pop().unwrap();

@@ -3,11 +3,11 @@
 use anabranch::producer::{ProducerBuilder, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
 };
-use anabranch_local::{Clock, Engine, Options};
+use anabranch_local::{Clock, Engine, EngineOptions};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
@@ -35,10 +35,10 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(shards: i64) -> Self {
-        Self::with(shards, Options::instant())
+        Self::with(shards, EngineOptions::instant())
     }
 
-    pub(crate) fn with(shards: i64, options: Options) -> Self {
+    pub(crate) fn with(shards: i64, options: EngineOptions) -> Self {
         let stage = Self { engine: Arc::new(Engine::new(options, Clock::system())) };
         stage.create(shards, None);
         stage
@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Has some calls of an operation go wrong, with this probability.
-    pub(crate) fn fault(&self, operation: Operation, effect: Effect, probability: f64) -> u64 {
+    pub(crate) fn fault(&self, operation: Operation, effect: FaultEffect, probability: f64) -> u64 {
         self.engine.faults().add(FaultRule {
             operation: Some(operation),
             stream: None,

@@ -7,7 +7,7 @@ use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, PostgresStore, CoordinatorSettings, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{Engine, Options};
+use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 pub(crate) async fn share_and_hand_over<S: LeaseStore + Clone>(stores: [S; 2]) {
-    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let stream = create_stream::Request {
         stream_name: Some(STREAM.to_owned()),
         shard_count: Some(SHARDS),

@@ -5,9 +5,9 @@ use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, DeadLetterQueue, DeadLetterTable};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
 use anabranch_local::op::{create_stream, put_record};
-use anabranch_local::{Engine, Options, StreamRef};
+use anabranch_local::{Engine, EngineOptions, StreamRef};
 use anabranch_model::lease::Layout;
 use sqlx::postgres::PgConnectOptions;
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     let options: PgConnectOptions = server.fresh_database().parse().unwrap();
     let pool = sqlx::PgPool::connect_lazy_with(options);
     let park = DeadLetterQueue::from(DeadLetterTable::postgres(pool.clone(), "public.parked").unwrap());
-    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
         shard_count: Some(1),
@@ -32,7 +32,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     let key = "key \0 \"quoted\"";
     for number in 0..5_u8 {
         let data = [0, 0xff, number];
-        let entry = Entry {
+        let entry = PutRecordsEntry {
             partition_key: Cow::Borrowed(key),
             explicit_hash_key: None,
             data: Payload::Raw(&data),

@@ -7,9 +7,9 @@ use crate::warnings::Warnings;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::{LeaseStore, PostgresStore, conformance};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
 use anabranch_local::op::{create_stream, put_record};
-use anabranch_local::{Engine, Options, StreamRef};
+use anabranch_local::{Engine, EngineOptions, StreamRef};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::borrow::Cow;
@@ -85,7 +85,7 @@ async fn polls_leave_no_prepared_statement_behind() {
 }
 
 fn stream_with_records() -> Arc<Engine> {
-    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
         shard_count: Some(4),
@@ -94,7 +94,7 @@ fn stream_with_records() -> Arc<Engine> {
     engine.create_stream(&request).unwrap();
     for number in 0..RECORDS {
         let (key, data) = (format!("key-{}", number % 16), number.to_string());
-        let entry = Entry {
+        let entry = PutRecordsEntry {
             partition_key: Cow::Borrowed(&key),
             explicit_hash_key: None,
             data: Payload::Raw(data.as_bytes()),

@@ -5,7 +5,7 @@ use anabranch::stream::api::{
     PutEntry, PutEntryResult, FetchedRecords, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError,
     StreamStatus, StreamSummary, Subscription, SubscriptionEvent,
 };
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -127,7 +127,7 @@ async fn puts(api: &impl StreamApi, stage: &Stage) {
         })
         .collect();
     assert_eq!(placed, [1, 0]);
-    stage.strike(Operation::PutRecords, Effect::ThrottleEntries);
+    stage.strike(Operation::PutRecords, FaultEffect::ThrottleEntries);
     let results = api.put_records(&name, &[low.clone(), high]).await.unwrap();
     let [PutEntryResult::Failed { fault, code, message }, PutEntryResult::Placed(_)] = &results[..]
     else {
@@ -150,19 +150,19 @@ async fn faults(api: &impl StreamApi, stage: &Stage) {
     let iterator =
         api.iterator(&name, &ShardId::from_index(0), ReadFrom::TrimHorizon).await.unwrap();
     for (effect, fault) in [
-        (Effect::Throttle, Fault::Throttled),
-        (Effect::InternalError, Fault::Internal),
-        (Effect::DropReply, Fault::ReplyLost),
-        (Effect::Deny, Fault::AccessDenied),
-        (Effect::ExpireToken, Fault::CredentialsExpired),
-        (Effect::ExpireIterator, Fault::IteratorExpired),
+        (FaultEffect::Throttle, Fault::Throttled),
+        (FaultEffect::InternalError, Fault::Internal),
+        (FaultEffect::DropReply, Fault::ReplyLost),
+        (FaultEffect::Deny, Fault::AccessDenied),
+        (FaultEffect::ExpireToken, Fault::CredentialsExpired),
+        (FaultEffect::ExpireIterator, Fault::IteratorExpired),
     ] {
         stage.strike(Operation::GetRecords, effect);
         fails(api.records(&name, &iterator, 10).await, fault, "GetRecords on faults");
         // One attempt a call: the fault was for one attempt, and the caller saw it.
         assert!(api.records(&name, &iterator, 10).await.is_ok(), "{effect:?} struck twice");
     }
-    stage.strike(Operation::PutRecord, Effect::DropReply);
+    stage.strike(Operation::PutRecord, FaultEffect::DropReply);
     let lost = api.put_record(&name, &entry("k", "lost"), None).await;
     fails(lost, Fault::ReplyLost, "PutRecord on faults");
     let read = api.records(&name, &iterator, 10).await.unwrap();
@@ -223,7 +223,7 @@ async fn fan_out(api: &impl StreamApi, stage: &Stage) {
     }
     let full = api.register_consumer(&summary, "app").await;
     fails(full, Fault::LimitReached, "RegisterStreamConsumer");
-    stage.strike(Operation::RegisterStreamConsumer, Effect::Throttle);
+    stage.strike(Operation::RegisterStreamConsumer, FaultEffect::Throttle);
     fails(api.register_consumer(&summary, "app").await, Fault::Throttled, "RegisterStreamConsumer");
     let last = &consumers[19];
     let by_arn = api.describe_consumer(&summary, &last.arn).await.unwrap();

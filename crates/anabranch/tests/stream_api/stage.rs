@@ -1,11 +1,11 @@
 //! A local stream whose changes are over at once, with what a test does behind the seam's back.
 
 use crate::network::Wire;
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
 };
-use anabranch_local::{Engine, Local, Options};
+use anabranch_local::{Engine, Local, EngineOptions};
 use std::sync::Arc;
 
 /// A server on a free port, and the engine behind it.
@@ -20,7 +20,7 @@ impl Stage {
     }
 
     pub(crate) async fn over(wire: Wire) -> Self {
-        let options = Options { shard_limit: 20_000, heartbeat_ms: 50, ..Options::instant() };
+        let options = EngineOptions { shard_limit: 20_000, heartbeat_ms: 50, ..EngineOptions::instant() };
         Self { local: wire.start(Local::builder().with_options(options)).await, wire }
     }
 
@@ -67,7 +67,7 @@ impl Stage {
     }
 
     /// Strikes the next call of an operation.
-    pub(crate) fn strike(&self, operation: Operation, effect: Effect) {
+    pub(crate) fn strike(&self, operation: Operation, effect: FaultEffect) {
         self.engine().faults().add(FaultRule {
             operation: Some(operation),
             stream: None,

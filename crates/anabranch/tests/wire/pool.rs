@@ -62,7 +62,7 @@ async fn a_call_that_is_dropped_takes_its_connection_along() {
         probability: 1.0,
         skip: 0,
         count: Some(1),
-        effect: anabranch_local::fault::Effect::Delay { ms: 60_000 },
+        effect: anabranch_local::fault::FaultEffect::Delay { ms: 60_000 },
     };
     local.engine().faults().add(delayed);
     let call = api.list_shards(&stream, ShardFilter::All);

@@ -5,7 +5,7 @@ use crate::world::{self, Fetching, STREAM};
 use anabranch::producer::Producer;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, StreamApi};
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use std::time::Duration;
@@ -36,7 +36,7 @@ async fn more_puts_than_streams_are_all_in_flight() {
         probability: 1.0,
         skip: 0,
         count: None,
-        effect: Effect::Delay { ms: 1_500 },
+        effect: FaultEffect::Delay { ms: 1_500 },
     });
     let api = AwsKinesis::new(&Wire::Tls.config(&local));
     let mut puts = JoinSet::new();

@@ -4,7 +4,7 @@ use crate::network::{Network, Wire};
 use crate::world;
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::AwsKinesis;
-use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn slow_reply(wire: Wire) {
         probability: 1.0,
         skip: 0,
         count: None,
-        effect: Effect::Delay { ms: 13_000 },
+        effect: FaultEffect::Delay { ms: 13_000 },
     });
     let producer = Producer::new(world::STREAM).with_request_timeout(Duration::from_mins(1));
     let producer = producer.start(AwsKinesis::new(&wire.config(&local))).await.unwrap();

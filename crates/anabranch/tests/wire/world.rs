@@ -6,7 +6,7 @@ use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{Builder, Local, Options};
+use anabranch_local::{LocalBuilder, Local, EngineOptions};
 use anabranch_model::lease::Layout;
 use aws_types::SdkConfig;
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ impl Fetching {
 }
 
 /// Starts a local stream over TLS.
-pub(crate) async fn start(shards: i64, change: impl FnOnce(Builder) -> Builder) -> Local {
-    let options = Options { shard_limit: 1_000, ..Options::instant() };
+pub(crate) async fn start(shards: i64, change: impl FnOnce(LocalBuilder) -> LocalBuilder) -> Local {
+    let options = EngineOptions { shard_limit: 1_000, ..EngineOptions::instant() };
     let local = Wire::Tls.start(change(Local::builder().with_options(options))).await;
     create(&local, STREAM, shards, None);
     local

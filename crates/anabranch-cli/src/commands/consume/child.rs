@@ -1,8 +1,8 @@
 //! One child process: records go in as lines, answers come back in the same order.
 
-use super::printed::Printed;
+use super::printed::ChildLines;
 use crate::line::{one_line, short};
-use crate::output::note;
+use crate::output::print_note;
 use anabranch::clock::Clock;
 use anabranch_model::ids::ShardId;
 use anabranch_multilang::group;
@@ -16,10 +16,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long a child may take to end once its input is closed.
-const FAREWELL: Duration = Duration::from_secs(4);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A record for the child, and whom to tell what it answered.
-pub(super) struct Ask {
+pub(super) struct ChildRecord {
     /// The record as a line.
     pub(super) line: String,
     /// The answer.
@@ -32,16 +32,16 @@ pub(super) enum NotDone {
     /// The child said so, or took too long.
     Failed(String),
     /// The child ended by itself before it answered, perhaps because of the record.
-    Ended(String),
+    ChildExited(String),
     /// The child was told to end, could not be run, or was at another record.
     Interrupted(String),
 }
 
 impl NotDone {
     /// The same for a record that has no part in it.
-    fn of_another(&self) -> Self {
+    fn for_other_record(&self) -> Self {
         match self {
-            Self::Failed(why) | Self::Ended(why) | Self::Interrupted(why) => {
+            Self::Failed(why) | Self::ChildExited(why) | Self::Interrupted(why) => {
                 Self::Interrupted(why.clone())
             }
         }
@@ -50,7 +50,7 @@ impl NotDone {
 
 /// What the child said to a record.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum ChildAnswer {
     /// It is done.
     Done,
     /// It failed, and why.
@@ -59,46 +59,46 @@ enum Answer {
     Print,
 }
 
-fn read_answer(line: &str) -> Answer {
+fn read_answer(line: &str) -> ChildAnswer {
     let line = line.trim();
     let word = line.split(':').next().unwrap_or(line).trim();
     if line.eq_ignore_ascii_case("ok") {
-        Answer::Done
+        ChildAnswer::Done
     } else if word.eq_ignore_ascii_case("fail") {
         let why = line[word.len()..].trim_start_matches(':').trim();
-        Answer::Failed(if why.is_empty() {
+        ChildAnswer::Failed(if why.is_empty() {
             "the program failed it".to_owned()
         } else {
             why.to_owned()
         })
     } else {
-        Answer::Print
+        ChildAnswer::Print
     }
 }
 
 /// A running child.
-struct Running {
+struct RunningChild {
     /// The shell.
     child: Child,
     /// The shell and all that it started. None of them outlives the conversation.
-    leader: Ended,
+    leader: KillGroupOnDrop,
     /// Closed when nothing more comes.
     stdin: Option<ChildStdin>,
-    stdout: Printed<BufReader<ChildStdout>>,
+    stdout: ChildLines<BufReader<ChildStdout>>,
     shard: ShardId,
     /// Who waits for an answer.
-    waiting: Waiting,
+    waiting: PendingAnswers,
 }
 
 /// A process group by the process that made it, as long as it is known to be there.
 #[derive(Default)]
-pub(super) struct Leader(Mutex<Option<u32>>);
+pub(super) struct ProcessGroup(Mutex<Option<u32>>);
 
-impl Leader {
+impl ProcessGroup {
     /// Kills the process and all that it started, at once.
     pub(super) fn kill(&self) {
         if let Some(leader) = *self.lock() {
-            group::kill(leader);
+            group::kill_group(leader);
         }
     }
 
@@ -109,9 +109,9 @@ impl Leader {
 }
 
 /// Kills the group with the conversation. Its number may be given out again after that.
-struct Ended(Arc<Leader>);
+struct KillGroupOnDrop(Arc<ProcessGroup>);
 
-impl Drop for Ended {
+impl Drop for KillGroupOnDrop {
     fn drop(&mut self) {
         self.0.kill();
         *self.0.lock() = None;
@@ -119,7 +119,7 @@ impl Drop for Ended {
 }
 
 /// Who waits for an answer, oldest first.
-struct Waiting {
+struct PendingAnswers {
     asked: VecDeque<oneshot::Sender<Result<(), NotDone>>>,
     /// Since when the oldest waits, by the clock.
     since_ms: u64,
@@ -133,13 +133,13 @@ pub(super) async fn run(
     command: Arc<str>,
     shard: ShardId,
     timeout: Duration,
-    mut asks: mpsc::Receiver<Ask>,
-    leader: Arc<Leader>,
+    mut asks: mpsc::Receiver<ChildRecord>,
+    leader: Arc<ProcessGroup>,
 ) {
-    let end = match Running::start(&command, &shard, leader) {
+    let end = match RunningChild::start(&command, &shard, leader) {
         Err(error) => NotDone::Interrupted(format!("the program can't be started: {error}")),
         Ok(mut running) => {
-            let why = running.converse(&mut asks, timeout).await;
+            let why = running.run_conversation(&mut asks, timeout).await;
             running.end(why).await
         }
     };
@@ -151,7 +151,7 @@ pub(super) async fn run(
 }
 
 /// Why a conversation ended.
-enum End {
+enum ConversationEnd {
     /// No more records come.
     NoMore,
     /// The child closed its output, or can't be written to.
@@ -160,8 +160,8 @@ enum End {
     Hung,
 }
 
-impl Running {
-    fn start(command: &str, shard: &ShardId, leader: Arc<Leader>) -> std::io::Result<Self> {
+impl RunningChild {
+    fn start(command: &str, shard: &ShardId, leader: Arc<ProcessGroup>) -> std::io::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", command])
             .env("ANABRANCH_SHARD", shard.as_str())
@@ -176,12 +176,12 @@ impl Running {
         let stdout = child.stdout.take().ok_or_else(missing)?;
         *leader.lock() = child.id();
         Ok(Self {
-            leader: Ended(leader),
+            leader: KillGroupOnDrop(leader),
             child,
             stdin: Some(stdin),
-            stdout: Printed::new(BufReader::new(stdout)),
+            stdout: ChildLines::new(BufReader::new(stdout)),
             shard: shard.clone(),
-            waiting: Waiting {
+            waiting: PendingAnswers {
                 asked: VecDeque::new(),
                 since_ms: 0,
                 has_answered: false,
@@ -191,18 +191,18 @@ impl Running {
     }
 
     /// Passes records in and answers out.
-    async fn converse(&mut self, asks: &mut mpsc::Receiver<Ask>, timeout: Duration) -> End {
+    async fn run_conversation(&mut self, asks: &mut mpsc::Receiver<ChildRecord>, timeout: Duration) -> ConversationEnd {
         loop {
             tokio::select! {
                 biased;
-                () = self.waiting.late(timeout) => return End::Hung,
+                () = self.waiting.wait_timeout(timeout) => return ConversationEnd::Hung,
                 line = self.stdout.next_line() => match line {
                     Some(line) => self.waiting.answered(&self.shard, &line),
-                    None => return End::Closed,
+                    None => return ConversationEnd::Closed,
                 },
                 ask = asks.recv() => {
-                    let Some(ask) = ask else { return End::NoMore };
-                    if let Some(end) = self.pass(ask, timeout).await {
+                    let Some(ask) = ask else { return ConversationEnd::NoMore };
+                    if let Some(end) = self.send_record(ask, timeout).await {
                         return end;
                     }
                 }
@@ -211,7 +211,7 @@ impl Running {
     }
 
     /// Writes a record to the child, which may be busy printing answers meanwhile.
-    async fn pass(&mut self, ask: Ask, timeout: Duration) -> Option<End> {
+    async fn send_record(&mut self, ask: ChildRecord, timeout: Duration) -> Option<ConversationEnd> {
         if ask.answer.is_closed() {
             // Whoever asked has gone, perhaps with the lease.
             return None;
@@ -228,20 +228,20 @@ impl Running {
             loop {
                 tokio::select! {
                     biased;
-                    () = self.waiting.late(timeout) => {
-                        end = Some(End::Hung);
+                    () = self.waiting.wait_timeout(timeout) => {
+                        end = Some(ConversationEnd::Hung);
                         break;
                     }
                     line = self.stdout.next_line() => {
                         let Some(line) = line else {
-                            end = Some(End::Closed);
+                            end = Some(ConversationEnd::Closed);
                             break;
                         };
                         self.waiting.answered(&self.shard, &line);
                     }
                     written = &mut write => {
                         if written.is_err() {
-                            end = Some(End::Closed);
+                            end = Some(ConversationEnd::Closed);
                         }
                         break;
                     }
@@ -254,28 +254,28 @@ impl Running {
 
     /// Ends the child, and tells those who wait. It answers in order, so the oldest record is the one
     /// that it was at. Returns what to tell those that it was not given.
-    async fn end(mut self, end: End) -> NotDone {
+    async fn end(mut self, end: ConversationEnd) -> NotDone {
         drop(self.stdin.take());
         let why = match end {
-            End::Hung => {
+            ConversationEnd::Hung => {
                 self.kill().await;
                 let hung = "the program did not answer in time and was killed; it is started again";
                 NotDone::Failed(hung.to_owned())
             }
             // Answers to what was passed in before may still come.
-            End::NoMore => {
+            ConversationEnd::NoMore => {
                 let rest = async {
                     while let Some(line) = self.stdout.next_line().await {
                         self.waiting.answered(&self.shard, &line);
                     }
                 };
-                let _ = tokio::time::timeout(FAREWELL, rest).await;
+                let _ = tokio::time::timeout(EXIT_TIMEOUT, rest).await;
                 self.wait_or_kill().await;
                 NotDone::Interrupted("the shard is no longer read here".to_owned())
             }
-            End::Closed => ended(self.wait_or_kill().await, self.waiting.has_answered),
+            ConversationEnd::Closed => ended(self.wait_or_kill().await, self.waiting.has_answered),
         };
-        let others = why.of_another();
+        let others = why.for_other_record();
         if let Some(oldest) = self.waiting.asked.pop_front() {
             let _ = oldest.send(Err(why));
         }
@@ -286,7 +286,7 @@ impl Running {
     }
 
     async fn wait_or_kill(&mut self) -> Option<ExitStatus> {
-        if let Ok(status) = tokio::time::timeout(FAREWELL, self.child.wait()).await {
+        if let Ok(status) = tokio::time::timeout(EXIT_TIMEOUT, self.child.wait()).await {
             return status.ok();
         }
         self.kill().await;
@@ -301,7 +301,7 @@ impl Running {
     }
 }
 
-impl Waiting {
+impl PendingAnswers {
     fn push(&mut self, answer: oneshot::Sender<Result<(), NotDone>>) {
         if self.asked.is_empty() {
             self.since_ms = self.clock.now_ms();
@@ -310,7 +310,7 @@ impl Waiting {
     }
 
     /// Waits until the oldest has waited for too long.
-    async fn late(&self, timeout: Duration) {
+    async fn wait_timeout(&self, timeout: Duration) {
         if self.asked.is_empty() {
             return std::future::pending().await;
         }
@@ -321,9 +321,9 @@ impl Waiting {
     /// Takes a line that the child printed.
     fn answered(&mut self, shard: &ShardId, line: &str) {
         let result = match read_answer(line) {
-            Answer::Print => return note!("{}: {}", short(shard), one_line(line)),
-            Answer::Done => Ok(()),
-            Answer::Failed(why) => Err(NotDone::Failed(why)),
+            ChildAnswer::Print => return print_note!("{}: {}", short(shard), one_line(line)),
+            ChildAnswer::Done => Ok(()),
+            ChildAnswer::Failed(why) => Err(NotDone::Failed(why)),
         };
         // The next one has all of the time from here.
         self.since_ms = self.clock.now_ms();
@@ -332,7 +332,7 @@ impl Waiting {
             // Who asked may have gone, with its lease.
             let _ = answer.send(result);
         } else {
-            note!("{}: {} (an answer to nothing)", short(shard), one_line(line));
+            print_note!("{}: {} (an answer to nothing)", short(shard), one_line(line));
         }
     }
 }
@@ -346,7 +346,7 @@ const NOT_RUN: [i32; 2] = [126, 127];
 /// order, as programs do that begin anew now and then, has not looked at it.
 fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
     let Some(status) = status else {
-        return NotDone::Ended("the program ended (killed); it is started again".to_owned());
+        return NotDone::ChildExited("the program ended (killed); it is started again".to_owned());
     };
     let why = format!("the program ended ({status}); it is started again");
     // A shell passes on how its last command ended.
@@ -354,7 +354,7 @@ fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
     let told = status.signal().or(of_shell).is_some_and(|number| TOLD_TO_END.contains(&number));
     let not_run = status.code().is_some_and(|code| NOT_RUN.contains(&code));
     let in_order = has_answered && status.success();
-    if told || not_run || in_order { NotDone::Interrupted(why) } else { NotDone::Ended(why) }
+    if told || not_run || in_order { NotDone::Interrupted(why) } else { NotDone::ChildExited(why) }
 }
 
 #[cfg(test)]
@@ -385,13 +385,13 @@ mod tests {
     #[test]
     fn an_answer_is_ok_or_fail_and_everything_else_is_printed() {
         let check =
-            |line: &str, expected: Answer| assert_eq!(read_answer(line), expected, "{line}");
-        check("ok", Answer::Done);
-        check(" OK\r", Answer::Done);
-        check("fail: no such customer: 7", Answer::Failed("no such customer: 7".to_owned()));
-        check("fail", Answer::Failed("the program failed it".to_owned()));
-        check("failing over", Answer::Print);
-        check("okay", Answer::Print);
-        check("", Answer::Print);
+            |line: &str, expected: ChildAnswer| assert_eq!(read_answer(line), expected, "{line}");
+        check("ok", ChildAnswer::Done);
+        check(" OK\r", ChildAnswer::Done);
+        check("fail: no such customer: 7", ChildAnswer::Failed("no such customer: 7".to_owned()));
+        check("fail", ChildAnswer::Failed("the program failed it".to_owned()));
+        check("failing over", ChildAnswer::Print);
+        check("okay", ChildAnswer::Print);
+        check("", ChildAnswer::Print);
     }
 }

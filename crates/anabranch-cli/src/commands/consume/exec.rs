@@ -1,6 +1,6 @@
 //! The children of `--exec`: one for each shard that is being read.
 
-use super::child::{self, Ask, Leader, NotDone};
+use super::child::{self, ChildRecord, ProcessGroup, NotDone};
 use anabranch::consumer::{HandlerError, Interrupted};
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 /// Records that may wait for a child to take them. Lanes bound what can wait.
 const WAITING: usize = 1_024;
 /// How long children get to end by themselves once nothing more comes.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CHILDREN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is said of a record that came too late for its child.
 const GONE: &str = "the program ended before it was given the record";
 /// How long the end of a child waits for the word to stop that may have been sent to both: by a
 /// service manager, to all processes of a service.
-const SAME_WORD: Duration = Duration::from_millis(200);
+const SIGNAL_GRACE: Duration = Duration::from_millis(200);
 
 /// The children. Clones share them.
 #[derive(Clone)]
@@ -30,31 +30,31 @@ pub(crate) struct Exec {
     /// Tells that the command was asked to stop.
     stopping: CancellationToken,
     /// The children by shard, and the tasks that own them.
-    crew: Arc<Mutex<Crew>>,
+    crew: Arc<Mutex<Children>>,
 }
 
 #[derive(Default)]
-struct Crew {
+struct Children {
     /// The child of each shard.
-    hands: BTreeMap<ShardId, Hand>,
+    hands: BTreeMap<ShardId, ChildHandle>,
     /// One task for each child.
     tasks: JoinSet<()>,
 }
 
 /// A child as it is reached.
 #[derive(Clone)]
-struct Hand {
+struct ChildHandle {
     /// Where it takes its records.
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<ChildRecord>,
     /// Its process.
-    leader: Arc<Leader>,
+    leader: Arc<ProcessGroup>,
 }
 
 /// Kills a child whose answer nobody waits for any more: its shard may be somebody else's by now,
 /// and what it does would come late.
-struct Unanswered(Option<Arc<Leader>>);
+struct KillOnCancel(Option<Arc<ProcessGroup>>);
 
-impl Drop for Unanswered {
+impl Drop for KillOnCancel {
     fn drop(&mut self) {
         if let Some(leader) = &self.0 {
             leader.kill();
@@ -76,37 +76,37 @@ impl Exec {
     }
 
     /// Hands a record to the child of its shard, and waits for the answer.
-    pub(crate) async fn hand(&self, shard: &ShardId, line: String) -> Result<(), HandlerError> {
+    pub(crate) async fn send(&self, shard: &ShardId, line: String) -> Result<(), HandlerError> {
         let (answer, answered) = oneshot::channel();
-        let Hand { asks, leader } = self.reach(shard);
-        if asks.send(Ask { line, answer }).await.is_err() {
+        let ChildHandle { asks, leader } = self.child_for(shard);
+        if asks.send(ChildRecord { line, answer }).await.is_err() {
             return Err(Interrupted::because(GONE).into());
         }
-        let mut unanswered = Unanswered(Some(leader));
+        let mut unanswered = KillOnCancel(Some(leader));
         let gone = |_| Err(NotDone::Interrupted(GONE.to_owned()));
         let answer = answered.await.unwrap_or_else(gone);
         unanswered.0 = None;
         match answer {
             Ok(()) => Ok(()),
-            Err(not_done) => Err(self.judge(not_done).await),
+            Err(not_done) => Err(self.blame(not_done).await),
         }
     }
 
     /// Whether the record is to blame.
-    async fn judge(&self, not_done: NotDone) -> HandlerError {
+    async fn blame(&self, not_done: NotDone) -> HandlerError {
         let why = match not_done {
             NotDone::Interrupted(why) => return Interrupted::because(why).into(),
             NotDone::Failed(why) if !self.stopping.is_cancelled() => return why.into(),
-            NotDone::Failed(why) | NotDone::Ended(why) => why,
+            NotDone::Failed(why) | NotDone::ChildExited(why) => why,
         };
-        match tokio::time::timeout(SAME_WORD, self.stopping.cancelled()).await {
+        match tokio::time::timeout(SIGNAL_GRACE, self.stopping.cancelled()).await {
             Ok(()) => Interrupted::because(why).into(),
             Err(_) => why.into(),
         }
     }
 
     /// The child of a shard; one that ended has a successor.
-    fn reach(&self, shard: &ShardId) -> Hand {
+    fn child_for(&self, shard: &ShardId) -> ChildHandle {
         // The map is changed in single steps, so a panic leaves nothing half done.
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
         while crew.tasks.try_join_next().is_some() {}
@@ -114,7 +114,7 @@ impl Exec {
             return hand.clone();
         }
         let (asks, waiting) = mpsc::channel(WAITING);
-        let hand = Hand { asks, leader: Arc::default() };
+        let hand = ChildHandle { asks, leader: Arc::default() };
         crew.hands.insert(shard.clone(), hand.clone());
         crew.tasks.spawn(child::run(
             Arc::clone(&self.command),
@@ -127,7 +127,7 @@ impl Exec {
     }
 
     /// The shard is no longer read: its child finds the end of its input.
-    pub(crate) fn let_go(&self, shard: &ShardId) {
+    pub(crate) fn close_shard(&self, shard: &ShardId) {
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
         crew.hands.remove(shard);
     }
@@ -140,7 +140,7 @@ impl Exec {
             std::mem::take(&mut crew.tasks)
         };
         let all = async { while tasks.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(patience.min(FAREWELL), all).await;
+        let _ = tokio::time::timeout(patience.min(CHILDREN_EXIT_TIMEOUT), all).await;
         // What is left is killed with its task.
         tasks.shutdown().await;
     }
@@ -162,15 +162,15 @@ mod tests {
         let exec = Exec::new(&command, Duration::from_mins(1));
         let shard = ShardId::from("shardId-000000000000");
         {
-            let mut hand = std::pin::pin!(exec.hand(&shard, "{}\n".to_owned()));
+            let mut hand = std::pin::pin!(exec.send(&shard, "{}\n".to_owned()));
             while !begun.exists() {
                 let step = tokio::time::timeout(Duration::from_millis(20), &mut hand).await;
                 assert!(step.is_err(), "it answers after a second");
             }
         }
-        exec.let_go(&shard);
+        exec.close_shard(&shard);
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!done.exists(), "it went on after nobody waited");
-        exec.close(FAREWELL).await;
+        exec.close(CHILDREN_EXIT_TIMEOUT).await;
     }
 }

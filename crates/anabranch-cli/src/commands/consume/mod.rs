@@ -12,9 +12,9 @@ mod child;
 mod printed;
 pub(crate) mod park;
 
-use crate::connection::{Connection, watched};
-use crate::failure::Failure;
-use crate::moment::Moment;
+use crate::connection::{ConnectionSettings, notify_if_slow};
+use crate::failure::CommandFailure;
+use crate::moment::TimeSpec;
 use crate::notice;
 use crate::printer::{self, Printer};
 use anabranch::clock::Clock;
@@ -24,7 +24,7 @@ use anabranch::lease::LeaseStore;
 use anabranch::lease::dynamodb::KclStreamId;
 use anabranch_model::ids::StreamName;
 use exec::Exec;
-use outlet::{Form, Outlet};
+use outlet::{LineFormat, RecordSink};
 use park::DeadLetterPlace;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -49,7 +49,7 @@ closed terminal stop it in order; nothing comes twice then.
 
 What a stop, a closed pipe or a program that is told to end leaves undone is never put aside by --park.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
-pub(crate) struct Options {
+pub(crate) struct ConsumeOptions {
     /// The stream, by its name; in a KCL table for several streams also as account:stream:epoch
     stream: String,
     /// The application: those of one name share the work and its memory
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     concurrency: u16,
     /// Where to start, if the application has never read the stream: trim, latest, 10m, a time
     #[arg(long, value_name = "TIME", default_value = "trim")]
-    since: Moment,
+    since: TimeSpec,
     /// Have records pushed by enhanced fan-out
     #[arg(long)]
     fan_out: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Options {
 }
 
 /// Consumes until it is told to stop.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: ConsumeOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     let start = options.since.start();
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
@@ -107,27 +107,27 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     let named: Option<KclStreamId> = options.stream.parse().ok();
     let stream = StreamName::from(named.as_ref().map_or(&*options.stream, KclStreamId::stream));
     let summary = if options.fan_out {
-        aws.look_at(&stream).await?
+        aws.check_stream(&stream).await?
     } else {
-        aws.look_before_reading(&stream).await?
+        aws.check_before_reading(&stream).await?
     };
     let park = match &options.park {
         Some(place) => Some(place.open(&aws, (&stream, &summary)).await?),
         None => None,
     };
-    watched("the lease store to answer", leases.prepare()).await?;
+    notify_if_slow("the lease store to answer", leases.prepare()).await?;
     let read = (&stream, &summary);
     let leases = connection.store_to_read(leases, &options.app, read, named.as_ref()).await?;
 
     let (printer, thread) = Printer::start();
-    let asked = Asked::default();
+    let asked = StopRequestedAt::default();
     let exec = |command: &String| Exec::new(command, options.timeout).until(asked.token.clone());
     let children = options.exec.as_ref().map(exec);
-    let form = if options.json { Form::Json } else { Form::Plain };
+    let form = if options.json { LineFormat::Json } else { LineFormat::Plain };
     let parked = options.parked;
     let outlet = match &children {
-        Some(children) => Outlet::Exec { children: children.clone(), parked },
-        None => Outlet::Print { printer: printer.clone(), form, parked },
+        Some(children) => RecordSink::Exec { children: children.clone(), parked },
+        None => RecordSink::Print { printer: printer.clone(), form, parked },
     };
     let mut consumer = Consumer::new(stream, options.app.as_str())
         .with_kinesis(aws.kinesis)
@@ -149,13 +149,13 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     if let Some(to) = park {
         consumer = consumer.on_error(OnError::DeadLetter { attempts: options.attempts, to });
     }
-    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+    let (stop, force) = (crate::stop::wait_for_signal(1)?, crate::stop::wait_for_signal(2)?);
     let (reader, ask) = (printer.clone(), asked.clone());
     let stop = async move {
         tokio::select! {
             biased;
             () = stop => {}
-            () = reader.gone() => {}
+            () = reader.wait_closed() => {}
         }
         ask.stop();
     };
@@ -166,15 +166,15 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     };
     if let Some(children) = children {
         let forced = matches!(ended, Err(RunError::Forced));
-        let patience = if forced { Duration::ZERO } else { asked.rest(options.grace) };
+        let patience = if forced { Duration::ZERO } else { asked.grace_left(options.grace) };
         children.close(patience).await;
     }
     drop(printer);
     match ended {
         Err(error @ (RunError::Settings(_) | RunError::Start(_) | RunError::Signals(_))) => {
-            return Err(Failure::usage(chain(&error)));
+            return Err(CommandFailure::usage(chain(&error)));
         }
-        Err(error) => return Err(Failure::result(chain(&error))),
+        Err(error) => return Err(CommandFailure::result(chain(&error))),
         Ok(()) => {}
     }
     printer::end(thread).await.map(drop)
@@ -185,14 +185,14 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// When the command was asked to stop. Clones share it.
 #[derive(Clone, Default)]
-struct Asked {
+struct StopRequestedAt {
     /// Tells that it was.
     token: CancellationToken,
     /// When that was, by the machine's clock.
     at_ms: Arc<OnceLock<u64>>,
 }
 
-impl Asked {
+impl StopRequestedAt {
     /// It is asked now.
     fn stop(&self) {
         let _ = self.at_ms.set(Clock::machine().now_ms());
@@ -200,7 +200,7 @@ impl Asked {
     }
 
     /// What is left of the grace, for the farewell of the children.
-    fn rest(&self, grace: Duration) -> Duration {
+    fn grace_left(&self, grace: Duration) -> Duration {
         let Some(at_ms) = self.at_ms.get() else { return Duration::MAX };
         let passed_ms = Clock::machine().now_ms().saturating_sub(*at_ms);
         grace.saturating_sub(Duration::from_millis(passed_ms)).max(FAREWELL)
@@ -214,7 +214,7 @@ fn events(children: Option<Exec>, verbose: bool) -> Events {
         if let (Event::Shard(ShardEvent::Stopped { shard, .. }), Some(children)) =
             (event, &children)
         {
-            children.let_go(&shard.shard);
+            children.close_shard(&shard.shard);
         }
         notices.emit(event.clone());
     })

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 /// Where a record goes. One type for all of them, so that there is one consumer to build.
-pub(crate) enum Outlet {
+pub(crate) enum RecordSink {
     /// To the child of its shard, which answers.
     Exec {
         /// The children.
@@ -23,7 +23,7 @@ pub(crate) enum Outlet {
         /// The thread that prints.
         printer: Printer,
         /// How.
-        form: Form,
+        form: LineFormat,
         /// Whether the stream holds records that were put aside.
         parked: bool,
     },
@@ -32,23 +32,23 @@ pub(crate) enum Outlet {
         /// The file.
         file: Arc<std::fs::File>,
         /// The line of a record.
-        line: LineOf,
+        line: LineFormatter,
     },
 }
 
 /// Makes the line of a record.
-pub(crate) type LineOf = Box<dyn Fn(&LeaseKey, &UserRecord) -> String + Send + Sync>;
+pub(crate) type LineFormatter = Box<dyn Fn(&LeaseKey, &UserRecord) -> String + Send + Sync>;
 
 /// How a record is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum LineFormat {
     /// For people.
     Plain,
     /// As a JSON object.
     Json,
 }
 
-impl Form {
+impl LineFormat {
     /// The line of a record of a stream that may hold what was put aside.
     fn line_of(
         self,
@@ -72,7 +72,7 @@ impl Form {
     }
 }
 
-impl Handler for Outlet {
+impl Handler for RecordSink {
     fn max_records(&self) -> usize {
         match self {
             Self::Exec { .. } | Self::Append { .. } => 1,
@@ -90,8 +90,8 @@ impl Handler for Outlet {
         match self {
             Self::Exec { children, parked } => {
                 for record in records {
-                    let line = Form::Json.line_of(*parked, shard, record)?;
-                    children.hand(&shard.shard, line).await?;
+                    let line = LineFormat::Json.line_of(*parked, shard, record)?;
+                    children.send(&shard.shard, line).await?;
                 }
                 Ok(())
             }

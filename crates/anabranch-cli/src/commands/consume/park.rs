@@ -1,7 +1,7 @@
 //! Where records are put aside: a file, a table, another stream.
 
-use crate::connection::Aws;
-use crate::failure::Failure;
+use crate::connection::AwsClients;
+use crate::failure::CommandFailure;
 use anabranch::consumer::{DeadLetterQueue, DeadLetterFile, DeadLetterTable};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
@@ -76,11 +76,11 @@ impl DeadLetterPlace {
     /// Opens it for a consumer of `stream`, and makes sure that it is there.
     pub(crate) async fn open(
         &self,
-        aws: &Aws,
+        aws: &AwsClients,
         (stream, summary): (&StreamName, &StreamSummary),
-    ) -> Result<DeadLetterQueue, Failure> {
+    ) -> Result<DeadLetterQueue, CommandFailure> {
         let into_itself = || {
-            Failure::usage(format!(
+            CommandFailure::usage(format!(
                 "records of {stream} would be put aside in {stream} itself, and come again for ever"
             ))
         };
@@ -89,22 +89,22 @@ impl DeadLetterPlace {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
                     let folder = folder.display();
-                    return Err(Failure::usage(format!(
+                    return Err(CommandFailure::usage(format!(
                         "there is no folder {folder}: make it first"
                     )));
                 }
                 if path.is_dir() {
-                    return Err(Failure::usage(format!("{self} is a folder: name a file in it")));
+                    return Err(CommandFailure::usage(format!("{self} is a folder: name a file in it")));
                 }
                 try_to_write(path, folder.unwrap_or(Path::new("."))).map_err(|error| {
-                    Failure::usage(format!("{self} can't be used for parked records: {error}"))
+                    CommandFailure::usage(format!("{self} can't be used for parked records: {error}"))
                 })?;
                 Ok(DeadLetterFile::new(path).into())
             }
             Self::Stream(other) if other == stream => Err(into_itself()),
             Self::Stream(other) => {
                 // One stream has two names: its plain one and its ARN.
-                let there = aws.look_if_allowed(other).await?;
+                let there = aws.check_if_allowed(other).await?;
                 if there.is_some_and(|there| there.arn == summary.arn) {
                     return Err(into_itself());
                 }
@@ -116,7 +116,7 @@ impl DeadLetterPlace {
     }
 
     /// Opens what is there already; `None` if nothing was ever put aside there.
-    pub(crate) async fn open_existing(&self) -> Result<Option<DeadLetterQueue>, Failure> {
+    pub(crate) async fn open_existing(&self) -> Result<Option<DeadLetterQueue>, CommandFailure> {
         match self {
             Self::File(path) => {
                 let mut claimed = path.clone().into_os_string();
@@ -125,11 +125,11 @@ impl DeadLetterPlace {
                 Ok(there.then(|| DeadLetterFile::new(path).into()))
             }
             Self::Sqlite(path, _) if !path.exists() => {
-                Err(Failure::usage(format!("there is no file {}: check its name", path.display())))
+                Err(CommandFailure::usage(format!("there is no file {}: check its name", path.display())))
             }
             Self::Sqlite(path, table) => sqlite(path, table, false).await.map(Some),
             Self::Postgres(url, table) => postgres(url, table).await.map(Some),
-            Self::Stream(stream) => Err(Failure::usage(format!(
+            Self::Stream(stream) => Err(CommandFailure::usage(format!(
                 "what was put aside in stream {stream} is redriven by a consumer of it: `anabranch \
                  consume {stream} --parked --app NAME --exec CMD`"
             ))),
@@ -145,7 +145,7 @@ fn try_to_write(path: &Path, folder: &Path) -> std::io::Result<()> {
     if path.exists() { Ok(()) } else { tempfile::tempfile_in(folder).map(drop) }
 }
 
-async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue, Failure> {
+async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue, CommandFailure> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(make)
@@ -153,15 +153,15 @@ async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue,
         .disable_statement_logging();
     let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.map_err(|error| {
-        Failure::usage(format!("{} can't be used for parked records: {error}", path.display()))
+        CommandFailure::usage(format!("{} can't be used for parked records: {error}", path.display()))
     })?;
-    DeadLetterTable::sqlite(pool, table).map(Into::into).map_err(Failure::usage)
+    DeadLetterTable::sqlite(pool, table).map(Into::into).map_err(CommandFailure::usage)
 }
 
-async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, Failure> {
+async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, CommandFailure> {
     // No message repeats the URL: it may hold a password.
     let wrong = |error: sqlx::Error| {
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "the database for parked records can't be used: {error}; its address reads \
              postgres://user:password@host:port/database"
         ))
@@ -170,7 +170,7 @@ async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, Failure> {
     let options = options.disable_statement_logging();
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.map_err(wrong)?;
-    DeadLetterTable::postgres(pool, table).map(Into::into).map_err(Failure::usage)
+    DeadLetterTable::postgres(pool, table).map(Into::into).map_err(CommandFailure::usage)
 }
 
 #[cfg(test)]

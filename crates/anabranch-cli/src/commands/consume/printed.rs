@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 const LINE_MAX_BYTES: usize = 1 << 20;
 
 /// What a child prints, line by line.
-pub(super) struct Printed<R> {
+pub(super) struct ChildLines<R> {
     out: R,
     /// What has come of the line.
     line: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Printed<R> {
     dropped: u64,
 }
 
-impl<R: AsyncBufRead + Unpin> Printed<R> {
+impl<R: AsyncBufRead + Unpin> ChildLines<R> {
     pub(super) fn new(out: R) -> Self {
         Self { out, line: Vec::new(), dropped: 0 }
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     async fn lines(bytes: &[u8]) -> Vec<String> {
-        let mut printed = Printed::new(bytes);
+        let mut printed = ChildLines::new(bytes);
         let mut lines = Vec::new();
         while let Some(line) = printed.next_line().await {
             lines.push(line);

@@ -1,7 +1,7 @@
 //! The log of deliveries: one file that all workers append to, so that there is one order of them.
 
-use super::produce::Item;
-use crate::failure::Failure;
+use super::produce::DemoRecord;
+use crate::failure::CommandFailure;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
@@ -24,14 +24,14 @@ pub(super) fn expelled(worker: &str, now_ms: u64) -> String {
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum DeliveryLogEntry {
     /// A record was handled.
-    Delivered { worker: String, at_ms: u64, shard: ShardId, item: Item },
+    Delivered { worker: String, at_ms: u64, shard: ShardId, item: DemoRecord },
     /// A worker was shut out.
-    Expelled { worker: String },
+    Evicted { worker: String },
 }
 
-impl Entry {
+impl DeliveryLogEntry {
     fn read(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let (kind, worker) = (words.next()?, words.next()?.to_owned());
@@ -39,34 +39,34 @@ impl Entry {
         match kind {
             "D" => {
                 let shard = words.next()?.into();
-                Some(Self::Delivered { worker, at_ms, shard, item: Item::read(words.next()?)? })
+                Some(Self::Delivered { worker, at_ms, shard, item: DemoRecord::read(words.next()?)? })
             }
-            "E" => Some(Self::Expelled { worker }),
+            "E" => Some(Self::Evicted { worker }),
             _ => None,
         }
     }
 }
 
 /// What was read of the log so far.
-pub(super) struct Deliveries(Mutex<Log>);
+pub(super) struct DeliveryLog(Mutex<DeliveryLogState>);
 
-struct Log {
+struct DeliveryLogState {
     file: File,
     /// The start of a line whose end is not there yet.
     rest: String,
-    entries: Vec<Entry>,
-    distinct: BTreeSet<Item>,
+    entries: Vec<DeliveryLogEntry>,
+    distinct: BTreeSet<DemoRecord>,
     by_shard: BTreeMap<ShardId, u64>,
     /// Who delivered a shard last.
     readers: BTreeMap<ShardId, String>,
 }
 
-impl Deliveries {
+impl DeliveryLog {
     /// Makes the file.
-    pub(super) fn new(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn new(path: &Path) -> Result<Self, CommandFailure> {
         let file = File::create(path).and_then(|_| File::open(path));
-        let file = file.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-        Ok(Self(Mutex::new(Log {
+        let file = file.map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
+        Ok(Self(Mutex::new(DeliveryLogState {
             file,
             rest: String::new(),
             entries: Vec::new(),
@@ -76,23 +76,23 @@ impl Deliveries {
         })))
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, DeliveryLogState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads what has come since the last time.
-    pub(super) fn read(&self) -> Result<(), Failure> {
+    pub(super) fn read(&self) -> Result<(), CommandFailure> {
         let mut log = self.log();
         let mut text = std::mem::take(&mut log.rest);
-        log.file.read_to_string(&mut text).map_err(Failure::result)?;
+        log.file.read_to_string(&mut text).map_err(CommandFailure::result)?;
         let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", &text));
         rest.clone_into(&mut log.rest);
         for line in whole.lines() {
-            let entry = Entry::read(line);
+            let entry = DeliveryLogEntry::read(line);
             let entry = entry.ok_or_else(|| {
-                Failure::result(format!("a record that nobody put was delivered: {line}"))
+                CommandFailure::result(format!("a record that nobody put was delivered: {line}"))
             })?;
-            if let Entry::Delivered { item, shard, worker, .. } = &entry
+            if let DeliveryLogEntry::Delivered { item, shard, worker, .. } = &entry
                 && log.distinct.insert(*item)
             {
                 *log.by_shard.entry(shard.clone()).or_default() += 1;
@@ -119,17 +119,17 @@ impl Deliveries {
     }
 
     /// Everything, in order of delivery.
-    pub(super) fn all(&self) -> Vec<Entry> {
+    pub(super) fn all(&self) -> Vec<DeliveryLogEntry> {
         self.log().entries.clone()
     }
 
     /// When somebody else first delivered a record of a shard after this time.
     pub(super) fn next_reader(&self, shard: &ShardId, not: &str, after_ms: u64) -> Option<u64> {
         self.log().entries.iter().find_map(|entry| match entry {
-            Entry::Delivered { worker, at_ms, shard: of, .. } => {
+            DeliveryLogEntry::Delivered { worker, at_ms, shard: of, .. } => {
                 (of == shard && worker != not && *at_ms >= after_ms).then_some(*at_ms)
             }
-            Entry::Expelled { .. } => None,
+            DeliveryLogEntry::Evicted { .. } => None,
         })
     }
 }

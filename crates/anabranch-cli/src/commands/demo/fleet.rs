@@ -1,9 +1,9 @@
 //! The worker processes of the demo: started, stopped in order, killed.
 
-use super::stream::Stream;
+use super::stream::DemoStream;
 use super::{NAME, worker};
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use anabranch::lease::{AnyStore, LeaseStore, StoreAddress};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::Lease;
@@ -19,7 +19,7 @@ const STOP: Duration = Duration::from_secs(15);
 const SHARING: Duration = Duration::from_secs(30);
 
 /// The processes. Dropped, it kills those that are left.
-pub(super) struct Fleet {
+pub(super) struct DemoWorkers {
     /// The local stream's address.
     endpoint: String,
     /// Where leases and deliveries are kept.
@@ -35,7 +35,7 @@ pub(super) struct Fleet {
     started: usize,
 }
 
-impl Fleet {
+impl DemoWorkers {
     pub(super) fn new(endpoint: String, folder: &Path) -> Self {
         Self {
             endpoint,
@@ -48,11 +48,11 @@ impl Fleet {
     }
 
     /// Starts one more worker. Gives its name.
-    pub(super) fn start_worker(&mut self) -> Result<String, Failure> {
+    pub(super) fn start_worker(&mut self) -> Result<String, CommandFailure> {
         self.started += 1;
         let name = format!("worker-{}", self.started);
         let program = std::env::current_exe()
-            .map_err(|error| Failure::usage(format!("this program can't be found: {error}")))?;
+            .map_err(|error| CommandFailure::usage(format!("this program can't be found: {error}")))?;
         let mut child = Command::new(program)
             .args(["demo-worker", "--name", &name, "--stream", NAME, "--at", &self.endpoint])
             .arg("--rows")
@@ -72,7 +72,7 @@ impl Fleet {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Failure::usage(format!("a worker can't be started: {error}")))?;
+            .map_err(|error| CommandFailure::usage(format!("a worker can't be started: {error}")))?;
         self.lifelines.extend(child.stdin.take());
         self.workers.insert(name.clone(), child);
         Ok(name)
@@ -97,7 +97,7 @@ impl Fleet {
     }
 
     /// The shards that a worker owns and has not finished.
-    pub(super) async fn shards_of(&mut self, name: &str) -> Result<Vec<ShardId>, Failure> {
+    pub(super) async fn shards_of(&mut self, name: &str) -> Result<Vec<ShardId>, CommandFailure> {
         let rows = self.rows().await?;
         let mine = |lease: &&Lease| {
             let owner = lease.owner.as_ref().and_then(|owner| self.name_of(owner.as_str()));
@@ -106,16 +106,16 @@ impl Fleet {
         Ok(rows.iter().filter(mine).map(|lease| lease.key.shard.clone()).collect())
     }
 
-    async fn rows(&mut self) -> Result<Vec<Lease>, Failure> {
+    async fn rows(&mut self) -> Result<Vec<Lease>, CommandFailure> {
         if self.store.is_none() {
             let address = StoreAddress::Sqlite(self.folder.join("leases.db"));
-            let store = Connection::default().store(&address, NAME).await?;
-            store.prepare().await.map_err(Failure::result)?;
+            let store = ConnectionSettings::default().store(&address, NAME).await?;
+            store.prepare().await.map_err(CommandFailure::result)?;
             self.store = Some(store);
         }
         match &self.store {
             Some(store) => {
-                let listing = store.list(&NAME.into()).await.map_err(Failure::result)?;
+                let listing = store.list(&NAME.into()).await.map_err(CommandFailure::result)?;
                 Ok(listing.rows)
             }
             None => Ok(Vec::new()),
@@ -123,7 +123,7 @@ impl Fleet {
     }
 
     /// Waits until each worker owns a shard, so that a stop has something to hand over.
-    pub(super) async fn until_shared(&mut self, stream: &Stream) -> Result<(), Failure> {
+    pub(super) async fn until_shared(&mut self, stream: &DemoStream) -> Result<(), CommandFailure> {
         let all = stream.lineage().await?.open_shards().count();
         let pause = Duration::from_millis(100);
         for _ in 0..SHARING.as_millis() / pause.as_millis() {
@@ -134,18 +134,18 @@ impl Fleet {
             if owned.iter().all(|count| *count > 0) && owned.iter().sum::<usize>() == all {
                 return Ok(());
             }
-            if let Some(name) = self.fallen()? {
-                return Err(Failure::result(format!("{name} ended by itself")));
+            if let Some(name) = self.exited_worker()? {
+                return Err(CommandFailure::result(format!("{name} ended by itself")));
             }
             tokio::time::sleep(pause).await;
         }
-        Err(Failure::result("the workers did not share the shards in time"))
+        Err(CommandFailure::result("the workers did not share the shards in time"))
     }
 
     /// A worker that ended by itself, if there is one.
-    fn fallen(&mut self) -> Result<Option<String>, Failure> {
+    fn exited_worker(&mut self) -> Result<Option<String>, CommandFailure> {
         for (name, child) in &mut self.workers {
-            if child.try_wait().map_err(Failure::result)?.is_some() {
+            if child.try_wait().map_err(CommandFailure::result)?.is_some() {
                 return Ok(Some(name.clone()));
             }
         }
@@ -153,22 +153,22 @@ impl Fleet {
     }
 
     /// Kills a worker on the spot.
-    pub(super) async fn kill(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn kill(&mut self, name: &str) -> Result<(), CommandFailure> {
         if let Some(mut child) = self.workers.remove(name) {
-            child.kill().await.map_err(Failure::result)?;
+            child.kill().await.map_err(CommandFailure::result)?;
         }
         Ok(())
     }
 
     /// Asks a worker to stop, and waits until it has.
-    pub(super) async fn stop(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn stop(&mut self, name: &str) -> Result<(), CommandFailure> {
         let Some(child) = self.workers.remove(name) else { return Ok(()) };
         terminate(&child)?;
         stopped(name, child).await
     }
 
     /// Stops all that are left, together.
-    pub(super) async fn stop_all(&mut self) -> Result<(), Failure> {
+    pub(super) async fn stop_all(&mut self) -> Result<(), CommandFailure> {
         let workers = std::mem::take(&mut self.workers);
         for child in workers.values() {
             terminate(child)?;
@@ -181,20 +181,20 @@ impl Fleet {
 }
 
 /// Waits until a worker has stopped in order.
-async fn stopped(name: &str, mut child: Child) -> Result<(), Failure> {
+async fn stopped(name: &str, mut child: Child) -> Result<(), CommandFailure> {
     match tokio::time::timeout(STOP, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(Failure::result(format!("{name} did not stop in order: {status}"))),
-        Ok(Err(error)) => Err(Failure::result(error)),
-        Err(_) => Err(Failure::result(format!("{name} did not stop within {STOP:?}"))),
+        Ok(Ok(status)) => Err(CommandFailure::result(format!("{name} did not stop in order: {status}"))),
+        Ok(Err(error)) => Err(CommandFailure::result(error)),
+        Err(_) => Err(CommandFailure::result(format!("{name} did not stop within {STOP:?}"))),
     }
 }
 
 /// Sends SIGTERM. A process that has ended needs none.
-fn terminate(child: &Child) -> Result<(), Failure> {
+fn terminate(child: &Child) -> Result<(), CommandFailure> {
     use rustix::process::{Pid, Signal, kill_process};
     match child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-        Some(id) => kill_process(id, Signal::TERM).map_err(Failure::result),
+        Some(id) => kill_process(id, Signal::TERM).map_err(CommandFailure::result),
         None => Ok(()),
     }
 }

@@ -16,17 +16,17 @@ mod script;
 mod view;
 mod verdict;
 
-use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::failure::CommandFailure;
+use crate::output::{self, print_line};
 use anabranch_local::Local;
-use deliveries::Deliveries;
-use fleet::Fleet;
-use produce::Put;
+use deliveries::DeliveryLog;
+use fleet::DemoWorkers;
+use produce::PutLog;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::Stream;
-use verdict::Verdict;
-use view::View;
+use stream::DemoStream;
+use verdict::DemoVerdict;
+use view::DemoView;
 
 /// Shards that the stream begins with.
 const SHARDS: i32 = 4;
@@ -44,7 +44,7 @@ It runs on this machine alone: a local stream, three worker processes that share
 producer that keeps every key in order. Shards are split and merged while records flow, one worker is \
 stopped in order and replaced, and one is killed. The verdict compares what was accepted with what \
 was delivered. Exit code 1 if a guarantee was broken.")]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// How long to put records
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=3600))]
     seconds: u64,
@@ -60,47 +60,47 @@ pub(crate) struct Options {
 }
 
 /// Runs the demo. The result is bad when a guarantee did not hold.
-pub(crate) async fn run(options: Options) -> Result<(), Failure> {
-    let stop = crate::stop::signals(1)?;
+pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
+    let stop = crate::stop::wait_for_signal(1)?;
     let folder = tempfile::Builder::new().prefix("anabranch-demo-").tempdir();
     let folder =
-        folder.map_err(|error| Failure::usage(format!("no folder to work in: {error}")))?;
-    let local = Local::start().await.map_err(Failure::usage)?;
-    let stream = Arc::new(Stream::new(&local.sdk_config(), NAME));
+        folder.map_err(|error| CommandFailure::usage(format!("no folder to work in: {error}")))?;
+    let local = Local::start().await.map_err(CommandFailure::usage)?;
+    let stream = Arc::new(DemoStream::new(&local.sdk_config(), NAME));
     // Workers are killed when their fleet is dropped, whatever ends the demo.
     let outcome = tokio::select! {
         biased;
-        () = stop => Err(Failure::result("stopped before the end, so there is no verdict")),
+        () = stop => Err(CommandFailure::result("stopped before the end, so there is no verdict")),
         outcome = Box::pin(perform(&stream, local.endpoint(), folder.path(), &options)) => outcome,
     };
     local.stop().await;
     let verdict = outcome?;
-    say!("\n{verdict}");
-    if verdict.holds() { Ok(()) } else { Err(Failure::result("a guarantee was broken")) }
+    print_line!("\n{verdict}");
+    if verdict.holds() { Ok(()) } else { Err(CommandFailure::result("a guarantee was broken")) }
 }
 
 /// Puts, reshards, stops and kills at once, then judges.
 async fn perform(
-    stream: &Arc<Stream>,
+    stream: &Arc<DemoStream>,
     endpoint: String,
     folder: &std::path::Path,
-    options: &Options,
-) -> Result<Verdict, Failure> {
+    options: &DemoOptions,
+) -> Result<DemoVerdict, CommandFailure> {
     stream.create(SHARDS).await?;
-    let deliveries = Deliveries::new(&folder.join("deliveries.log"))?;
-    let mut fleet = Fleet::new(endpoint, folder);
-    let put = Arc::new(Put::default());
-    let mut view = View::new(crate::output::is_screen());
-    view.say(&format!(
+    let deliveries = DeliveryLog::new(&folder.join("deliveries.log"))?;
+    let mut fleet = DemoWorkers::new(endpoint, folder);
+    let put = Arc::new(PutLog::default());
+    let mut view = DemoView::new(crate::output::is_screen());
+    view.log(&format!(
         "{SHARDS} shards, 3 workers, {} keys, {} records a second for {} s",
         options.keys, options.rate, options.seconds
     ));
     for _ in 0..3 {
         let name = fleet.start_worker()?;
-        view.say(&format!("{name} starts, process {}", fleet.process_of(&name)));
+        view.log(&format!("{name} starts, process {}", fleet.process_of(&name)));
     }
     fleet.until_shared(stream).await?;
-    let scene = Scene { stream, deliveries: &deliveries, put: &put, options };
+    let scene = DemoContext { stream, deliveries: &deliveries, put: &put, options };
     let told = {
         let producing = produce::run(stream, options, &put);
         let (said, words) = tokio::sync::mpsc::channel(64);
@@ -112,39 +112,39 @@ async fn perform(
             failed = watching => return Err(failed),
         }
     };
-    view.say(&format!("all put: {} records; waiting for the last of them", put.accepted().len()));
+    view.log(&format!("all put: {} records; waiting for the last of them", put.accepted().len()));
     wait_for_the_rest(&scene, &mut view).await?;
     fleet.stop_all().await?;
     deliveries.read()?;
     view.close();
-    Ok(Verdict::of(&put.accepted(), put.failed(), &deliveries.all(), &told))
+    Ok(DemoVerdict::of(&put.accepted(), put.failed(), &deliveries.all(), &told))
 }
 
 /// What the parts of the demo look at.
-struct Scene<'a> {
-    stream: &'a Stream,
-    deliveries: &'a Deliveries,
-    put: &'a Put,
-    options: &'a Options,
+struct DemoContext<'a> {
+    stream: &'a DemoStream,
+    deliveries: &'a DeliveryLog,
+    put: &'a PutLog,
+    options: &'a DemoOptions,
 }
 
 /// Shows what happens, until it is dropped or can't look any more.
 async fn watch(
-    scene: &Scene<'_>,
-    view: &mut View,
+    scene: &DemoContext<'_>,
+    view: &mut DemoView,
     mut words: tokio::sync::mpsc::Receiver<String>,
-) -> Failure {
+) -> CommandFailure {
     let mut ticks = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             biased;
-            Some(word) = words.recv() => view.say(&word),
+            Some(word) = words.recv() => view.log(&word),
             _ = ticks.tick() => {
-                if let Err(failure) = view.look(scene).await {
+                if let Err(failure) = view.refresh(scene).await {
                     return failure;
                 }
                 if output::is_unread() {
-                    return Failure::result("nobody reads any more, so there is no verdict");
+                    return CommandFailure::result("nobody reads any more, so there is no verdict");
                 }
             }
         }
@@ -152,10 +152,10 @@ async fn watch(
 }
 
 /// Waits until everything that was accepted was delivered, or until patience is over.
-async fn wait_for_the_rest(scene: &Scene<'_>, view: &mut View) -> Result<(), Failure> {
+async fn wait_for_the_rest(scene: &DemoContext<'_>, view: &mut DemoView) -> Result<(), CommandFailure> {
     let mut looks_left = PATIENCE.as_millis() / LOOK.as_millis();
     while looks_left > 0 && scene.deliveries.distinct() < scene.put.accepted().len() {
-        view.look(scene).await?;
+        view.refresh(scene).await?;
         tokio::time::sleep(LOOK).await;
         looks_left -= 1;
     }

@@ -1,8 +1,8 @@
 //! Puts numbered records of each key, with the library's ordered producer.
 
-use super::Options;
-use super::stream::Stream;
-use crate::failure::Failure;
+use super::DemoOptions;
+use super::stream::DemoStream;
+use crate::failure::CommandFailure;
 use anabranch::producer::{Outcome, Producer};
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ const WAITING: usize = 65_536;
 
 /// One record: its key's number and its number within the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Item {
+pub(super) struct DemoRecord {
     pub(super) key: u32,
     pub(super) number: u64,
 }
 
-impl Item {
+impl DemoRecord {
     /// The payload of this record.
     fn payload(self) -> String {
         format!("{}:{}", self.key, self.number)
@@ -39,26 +39,26 @@ impl Item {
 
 /// What was put so far.
 #[derive(Default)]
-pub(super) struct Put(Mutex<Placed>);
+pub(super) struct PutLog(Mutex<PutLogState>);
 
 #[derive(Default)]
-struct Placed {
+struct PutLogState {
     /// What the stream accepted, each key in order.
-    accepted: Vec<Item>,
+    accepted: Vec<DemoRecord>,
     /// How many of them each shard took.
     by_shard: BTreeMap<ShardId, u64>,
     /// Records that have no certain place.
     failed: usize,
 }
 
-impl Put {
-    fn lock(&self) -> MutexGuard<'_, Placed> {
+impl PutLog {
+    fn lock(&self) -> MutexGuard<'_, PutLogState> {
         // Counts are changed in single steps.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the stream accepted.
-    pub(super) fn accepted(&self) -> Vec<Item> {
+    pub(super) fn accepted(&self) -> Vec<DemoRecord> {
         self.lock().accepted.clone()
     }
 
@@ -77,7 +77,7 @@ impl Put {
         self.lock().by_shard.get(shard).copied().unwrap_or(0)
     }
 
-    fn note(&self, item: Item, outcome: &Outcome) {
+    fn note(&self, item: DemoRecord, outcome: &Outcome) {
         let mut placed = self.lock();
         if let Outcome::Placed { shard, .. } = outcome {
             placed.accepted.push(item);
@@ -89,9 +89,9 @@ impl Put {
 }
 
 /// Puts as many records as the time holds at the rate.
-pub(super) async fn run(stream: &Stream, options: &Options, put: &Put) -> Result<(), Failure> {
+pub(super) async fn run(stream: &DemoStream, options: &DemoOptions, put: &PutLog) -> Result<(), CommandFailure> {
     let producer = Producer::new(stream.name.clone());
-    let producer = producer.start(stream.kinesis.clone()).await.map_err(Failure::result)?;
+    let producer = producer.start(stream.kinesis.clone()).await.map_err(CommandFailure::result)?;
     let (tickets, mut waiting) = mpsc::channel(WAITING);
     let putting = async {
         let mut ticks = tokio::time::interval(Duration::from_millis(ROUND_MS));
@@ -103,9 +103,9 @@ pub(super) async fn run(stream: &Stream, options: &Options, put: &Put) -> Result
             let due = (round * ROUND_MS * u64::from(options.rate) / 1_000).min(total);
             while done < due {
                 let key = u32::try_from(done % keys).unwrap_or(0);
-                let item = Item { key, number: done / keys };
+                let item = DemoRecord { key, number: done / keys };
                 let ticket = producer.put(format!("customer-{key}"), item.payload()).await;
-                let ticket = ticket.map_err(Failure::result)?;
+                let ticket = ticket.map_err(CommandFailure::result)?;
                 // The counting half lives as long as this one.
                 let _ = tickets.send((item, ticket)).await;
                 done += 1;

@@ -1,8 +1,8 @@
 //! What happens to the stream and to the workers while records flow.
 
-use super::Scene;
-use super::fleet::{Fleet, TAKE_OVER_MS};
-use crate::failure::Failure;
+use super::DemoContext;
+use super::fleet::{DemoWorkers, TAKE_OVER_MS};
+use crate::failure::CommandFailure;
 use anabranch::clock::{Rng, Clock};
 use anabranch_model::ids::ShardId;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// What the script tells when it is over.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ScriptReport {
     /// Splits and merges.
     pub(super) reshards: usize,
     /// The worker that was killed.
@@ -22,7 +22,7 @@ pub(super) struct Told {
 }
 
 /// One thing that happens.
-enum Act {
+enum ScriptStep {
     Split,
     Merge,
     StopOne,
@@ -30,39 +30,39 @@ enum Act {
 }
 
 /// What happens after which part of the time, in percent.
-const SCRIPT: [(u64, Act); 6] = [
-    (12, Act::Split),
-    (25, Act::StopOne),
-    (40, Act::Merge),
-    (52, Act::KillOne),
-    (72, Act::Split),
-    (85, Act::Merge),
+const SCRIPT: [(u64, ScriptStep); 6] = [
+    (12, ScriptStep::Split),
+    (25, ScriptStep::StopOne),
+    (40, ScriptStep::Merge),
+    (52, ScriptStep::KillOne),
+    (72, ScriptStep::Split),
+    (85, ScriptStep::Merge),
 ];
 
 /// Plays the script.
 pub(super) async fn run(
-    scene: &Scene<'_>,
-    fleet: &mut Fleet,
+    scene: &DemoContext<'_>,
+    fleet: &mut DemoWorkers,
     say: mpsc::Sender<String>,
-) -> Result<Told, Failure> {
+) -> Result<ScriptReport, CommandFailure> {
     let clock = Clock::machine();
     let chance = Rng::seeded(scene.options.seed);
     let began_ms = clock.now_ms();
-    let mut told = Told::default();
+    let mut told = ScriptReport::default();
     let tell = async |text: String| drop(say.send(text).await);
     for (percent, act) in &SCRIPT {
         clock.sleep_until(began_ms + scene.options.seconds * 10 * percent).await;
         match act {
-            Act::Split => {
+            ScriptStep::Split => {
                 tell(scene.stream.split(&chance).await?).await;
                 told.reshards += 1;
             }
-            Act::Merge => {
+            ScriptStep::Merge => {
                 tell(scene.stream.merge(&chance).await?).await;
                 told.reshards += 1;
             }
-            Act::StopOne => {
-                let (name, shards) = somebody(fleet, &chance).await?;
+            ScriptStep::StopOne => {
+                let (name, shards) = pick_worker(fleet, &chance).await?;
                 tell(format!("SIGTERM to {name}, which reads {} shards", shards.len())).await;
                 let at_ms = clock.now_ms();
                 fleet.stop(&name).await?;
@@ -70,8 +70,8 @@ pub(super) async fn run(
                 tell(format!("{name} has stopped in order; {next} starts in its place")).await;
                 told.after_stop_ms = handed_over(scene, &clock, &shards, &name, at_ms).await;
             }
-            Act::KillOne => {
-                let (name, shards) = somebody(fleet, &chance).await?;
+            ScriptStep::KillOne => {
+                let (name, shards) = pick_worker(fleet, &chance).await?;
                 tell(format!("SIGKILL to {name}, which reads {} shards", shards.len())).await;
                 let at_ms = clock.now_ms();
                 fleet.kill(&name).await?;
@@ -84,7 +84,7 @@ pub(super) async fn run(
 }
 
 /// A worker that reads a shard, and its shards.
-async fn somebody(fleet: &mut Fleet, chance: &Rng) -> Result<(String, Vec<ShardId>), Failure> {
+async fn pick_worker(fleet: &mut DemoWorkers, chance: &Rng) -> Result<(String, Vec<ShardId>), CommandFailure> {
     let mut busy = Vec::new();
     for name in fleet.names() {
         let shards = fleet.shards_of(&name).await?;
@@ -93,13 +93,13 @@ async fn somebody(fleet: &mut Fleet, chance: &Rng) -> Result<(String, Vec<ShardI
         }
     }
     let at = usize::try_from(chance.below(busy.len() as u64)).unwrap_or(0);
-    let none = || Failure::result("no worker reads a shard");
+    let none = || CommandFailure::result("no worker reads a shard");
     if busy.is_empty() { Err(none()) } else { Ok(busy.swap_remove(at)) }
 }
 
 /// How long it took until others delivered records of all these shards.
 async fn handed_over(
-    scene: &Scene<'_>,
+    scene: &DemoContext<'_>,
     clock: &Clock,
     shards: &[ShardId],
     from: &str,

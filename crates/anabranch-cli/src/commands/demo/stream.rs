@@ -1,6 +1,6 @@
 //! The demo's stream: the few calls that it makes, through the AWS SDK over HTTP.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use anabranch::clock::Rng;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ShardFilter, StreamApi, StreamStatus};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// One stream and the clients that talk to it.
-pub(super) struct Stream {
+pub(super) struct DemoStream {
     /// For the calls that the library makes.
     pub(super) kinesis: AwsKinesis,
     /// For the calls that only an operator makes.
@@ -30,25 +30,25 @@ macro_rules! call {
         $request
             .send()
             .await
-            .map_err(|e| Failure::result(format!("{}: {}", $name, DisplayErrorContext(e))))
+            .map_err(|e| CommandFailure::result(format!("{}: {}", $name, DisplayErrorContext(e))))
     };
 }
 
-impl Stream {
+impl DemoStream {
     pub(super) fn new(config: &SdkConfig, name: &str) -> Self {
         Self { kinesis: AwsKinesis::new(config), client: Client::new(config), name: name.into() }
     }
 
     /// Creates the stream and waits until it can be used.
-    pub(super) async fn create(&self, shards: i32) -> Result<(), Failure> {
+    pub(super) async fn create(&self, shards: i32) -> Result<(), CommandFailure> {
         let create = self.client.create_stream().stream_name(self.name.as_str());
         call!("CreateStream", create.shard_count(shards))?;
         self.until_active().await
     }
 
-    async fn until_active(&self) -> Result<(), Failure> {
+    async fn until_active(&self) -> Result<(), CommandFailure> {
         loop {
-            let summary = self.kinesis.describe(&self.name).await.map_err(Failure::result)?;
+            let summary = self.kinesis.describe(&self.name).await.map_err(CommandFailure::result)?;
             if summary.status == StreamStatus::Active {
                 return Ok(());
             }
@@ -57,13 +57,13 @@ impl Stream {
     }
 
     /// The shards as a graph.
-    pub(super) async fn lineage(&self) -> Result<Lineage, Failure> {
+    pub(super) async fn lineage(&self) -> Result<Lineage, CommandFailure> {
         let list = self.kinesis.list_shards(&self.name, ShardFilter::All).await;
-        Ok(Lineage::new(list.map_err(Failure::result)?.shards))
+        Ok(Lineage::new(list.map_err(CommandFailure::result)?.shards))
     }
 
     /// Splits an open shard in half. Says what became what.
-    pub(super) async fn split(&self, chance: &Rng) -> Result<String, Failure> {
+    pub(super) async fn split(&self, chance: &Rng) -> Result<String, CommandFailure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
         let parent = open[pick(chance, open.len())];
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// Merges two neighbours. Says what became what.
-    pub(super) async fn merge(&self, chance: &Rng) -> Result<String, Failure> {
+    pub(super) async fn merge(&self, chance: &Rng) -> Result<String, CommandFailure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
         let at = pick(chance, open.len() - 1);

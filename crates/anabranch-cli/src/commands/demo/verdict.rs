@@ -1,15 +1,15 @@
 //! The oracle: what was accepted against what was delivered.
 
-use super::deliveries::Entry;
-use super::produce::Item;
-use super::script::Told;
+use super::deliveries::DeliveryLogEntry;
+use super::produce::DemoRecord;
+use super::script::ScriptReport;
 use crate::moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What the comparison found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct DemoVerdict {
     put: usize,
     /// Records that the producer could not place.
     failed: usize,
@@ -20,26 +20,26 @@ pub(super) struct Verdict {
     repeated: usize,
     /// Records that came again without such a reason.
     duplicates: usize,
-    told: Told,
+    told: ScriptReport,
 }
 
-impl Verdict {
+impl DemoVerdict {
     /// Compares. Only first deliveries count for order; a second one is a duplicate, and only a
     /// crash of whoever delivered first excuses it.
-    pub(super) fn of(accepted: &[Item], failed: usize, log: &[Entry], told: &Told) -> Self {
+    pub(super) fn of(accepted: &[DemoRecord], failed: usize, log: &[DeliveryLogEntry], told: &ScriptReport) -> Self {
         let crashed: BTreeSet<&str> = log
             .iter()
             .filter_map(|entry| match entry {
-                Entry::Expelled { worker } => Some(worker.as_str()),
-                Entry::Delivered { .. } => None,
+                DeliveryLogEntry::Evicted { worker } => Some(worker.as_str()),
+                DeliveryLogEntry::Delivered { .. } => None,
             })
             .chain(told.killed.as_deref())
             .collect();
-        let mut first: BTreeMap<Item, &str> = BTreeMap::new();
+        let mut first: BTreeMap<DemoRecord, &str> = BTreeMap::new();
         let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut out_of_order, mut repeated, mut duplicates) = (0, 0, 0);
         for entry in log {
-            let Entry::Delivered { worker, item, .. } = entry else { continue };
+            let DeliveryLogEntry::Delivered { worker, item, .. } = entry else { continue };
             match first.get(item) {
                 Some(before) if crashed.contains(before) => repeated += 1,
                 Some(_) => duplicates += 1,
@@ -70,7 +70,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DemoVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = [
             ("records put", self.put),
@@ -102,8 +102,8 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn items(list: &[(u32, u64)]) -> Vec<Item> {
-        list.iter().map(|(key, number)| Item { key: *key, number: *number }).collect()
+    fn items(list: &[(u32, u64)]) -> Vec<DemoRecord> {
+        list.iter().map(|(key, number)| DemoRecord { key: *key, number: *number }).collect()
     }
 
     fn check(
@@ -112,17 +112,17 @@ mod tests {
         expected: [usize; 4],
         holds: bool,
     ) {
-        let log: Vec<Entry> = delivered
+        let log: Vec<DeliveryLogEntry> = delivered
             .iter()
-            .map(|(worker, key, number)| Entry::Delivered {
+            .map(|(worker, key, number)| DeliveryLogEntry::Delivered {
                 worker: (*worker).to_owned(),
                 at_ms: 0,
                 shard: "shardId-000000000000".into(),
-                item: Item { key: *key, number: *number },
+                item: DemoRecord { key: *key, number: *number },
             })
             .collect();
-        let told = Told { killed: Some("dead".to_owned()), ..Told::default() };
-        let verdict = Verdict::of(&items(accepted), 0, &log, &told);
+        let told = ScriptReport { killed: Some("dead".to_owned()), ..ScriptReport::default() };
+        let verdict = DemoVerdict::of(&items(accepted), 0, &log, &told);
         let found = [verdict.lost, verdict.out_of_order, verdict.duplicates, verdict.repeated];
         assert_eq!(found, expected, "{accepted:?} against {delivered:?}");
         assert_eq!(verdict.holds(), holds, "{verdict}");

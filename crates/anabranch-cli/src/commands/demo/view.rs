@@ -1,9 +1,9 @@
 //! What the demo shows: on a terminal a picture that moves, elsewhere plain lines.
 
-use super::Scene;
-use crate::failure::Failure;
+use super::DemoContext;
+use crate::failure::CommandFailure;
 use crate::line::short;
-use crate::output::say;
+use crate::output::print_line;
 use crate::table::cut;
 use anabranch::clock::Clock;
 use anabranch_model::hash::HashRange;
@@ -26,7 +26,7 @@ const KEYS: usize = 32;
 const LEFT_OF_KEYS: usize = 41;
 
 /// The picture, and what it needs to move.
-pub(super) struct View {
+pub(super) struct DemoView {
     /// Whether it is drawn over and over.
     live: bool,
     clock: Clock,
@@ -40,7 +40,7 @@ pub(super) struct View {
     last: (usize, u64),
 }
 
-impl View {
+impl DemoView {
     pub(super) fn new(live: bool) -> Self {
         let clock = Clock::machine();
         let began_ms = clock.now_ms();
@@ -56,11 +56,11 @@ impl View {
     }
 
     /// Something happened.
-    pub(super) fn say(&mut self, text: &str) {
+    pub(super) fn log(&mut self, text: &str) {
         let tenths = (self.clock.now_ms() - self.began_ms) / 100;
         let line = format!("{:>3}.{} s  {text}", tenths / 10, tenths % 10);
         if !self.live {
-            say!("{line}");
+            print_line!("{line}");
             return;
         }
         self.happened.push_back(line);
@@ -70,7 +70,7 @@ impl View {
     }
 
     /// Looks at what was delivered, and shows it.
-    pub(super) async fn look(&mut self, scene: &Scene<'_>) -> Result<(), Failure> {
+    pub(super) async fn refresh(&mut self, scene: &DemoContext<'_>) -> Result<(), CommandFailure> {
         scene.deliveries.read()?;
         let (put, delivered) = (scene.put.count(), scene.deliveries.distinct());
         let now_ms = self.clock.now_ms();
@@ -84,14 +84,14 @@ impl View {
         );
         if !self.live {
             if self.looks.is_multiple_of(LOOKS_A_LINE) {
-                self.say(&status);
+                self.log(&status);
             }
             return Ok(());
         }
         let lineage = scene.stream.lineage().await?;
         let mut open: Vec<&Shard> = lineage.open_shards().collect();
         open.sort_by_key(|shard| shard.range);
-        let rows: Vec<Row> = open.into_iter().map(|shard| Row::of(scene, shard)).collect();
+        let rows: Vec<ShardLine> = open.into_iter().map(|shard| ShardLine::of(scene, shard)).collect();
         let size = terminal_size::terminal_size();
         let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
         // What does not fit would scroll away from under the next picture.
@@ -125,7 +125,7 @@ impl View {
 }
 
 /// One shard: its share of the keys, who reads it, and how many of its records wait.
-struct Row {
+struct ShardLine {
     /// Its short name.
     shard: String,
     /// The share, in percent.
@@ -135,8 +135,8 @@ struct Row {
     range: HashRange,
 }
 
-impl Row {
-    fn of(scene: &Scene<'_>, shard: &Shard) -> Self {
+impl ShardLine {
+    fn of(scene: &DemoContext<'_>, shard: &Shard) -> Self {
         let delivered = scene.deliveries.of_shard(&shard.id);
         Self {
             shard: short(&shard.id),
@@ -162,7 +162,7 @@ impl Row {
 /// The lines of the picture, each narrower than the terminal: one that fills it may wrap.
 fn picture<'a>(
     status: &str,
-    rows: &[Row],
+    rows: &[ShardLine],
     happened: impl Iterator<Item = &'a String>,
     width: usize,
 ) -> Vec<String> {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_picture_is_as_wide_as_the_terminal_lets_it_be() {
         let half = u128::MAX / 2;
-        let row = |number: u32, from: u128, to: u128, reader: &str| Row {
+        let row = |number: u32, from: u128, to: u128, reader: &str| ShardLine {
             shard: format!("shard-{number}"),
             percent: 50.0,
             reader: reader.to_owned(),

@@ -1,9 +1,9 @@
 //! A worker of the demo, in a process of its own: it writes down what it is given.
 
 use super::deliveries;
-use crate::commands::consume::outlet::Outlet;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::commands::consume::outlet::RecordSink;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use anabranch::clock::Clock;
 use anabranch::consumer::Consumer;
 use anabranch::event::{Event, Events, LeaseEvent};
@@ -19,7 +19,7 @@ pub(super) const LEASE_MS: u64 = 2_500;
 
 /// What the demo tells its workers.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct DemoWorkerOptions {
     /// The name in the log
     #[arg(long)]
     name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 }
 
 /// Consumes until it is told to stop, or until the demo is gone.
-pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+pub(crate) async fn run(options: DemoWorkerOptions) -> Result<(), CommandFailure> {
     // A demo that was killed closes the pipe, and its workers must not stay behind.
     std::thread::spawn(|| {
         let mut byte = [0];
@@ -46,13 +46,13 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         std::process::exit(1);
     });
     let file = OpenOptions::new().append(true).open(&options.log);
-    let file = Arc::new(file.map_err(|error| Failure::usage(format!("the log: {error}")))?);
-    let connection = Connection::at(&options.at);
+    let file = Arc::new(file.map_err(|error| CommandFailure::usage(format!("the log: {error}")))?);
+    let connection = ConnectionSettings::at(&options.at);
     let kinesis = connection.aws().await?.kinesis;
     let leases = connection.store(&StoreAddress::Sqlite(options.rows), &options.stream).await?;
     let name: Arc<str> = options.name.into();
     let clock = Clock::machine();
-    let outlet = Outlet::Append {
+    let outlet = RecordSink::Append {
         file: Arc::clone(&file),
         line: Box::new({
             let (name, clock) = (Arc::clone(&name), clock.clone());
@@ -60,7 +60,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         }),
     };
     let events = Events::new(move |event| {
-        if let Event::Lease(LeaseEvent::Expelled { .. }) = event {
+        if let Event::Lease(LeaseEvent::Evicted { .. }) = event {
             // A worker that starved is like one that crashed, and the verdict has to know.
             let _ = (&*file).write_all(deliveries::expelled(&name, clock.now_ms()).as_bytes());
         }
@@ -75,5 +75,5 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             settings.lease_time = LEASE_MS;
             settings.idle_poll_interval = 200;
         });
-    Box::pin(consumer.run()).await.map_err(Failure::result)
+    Box::pin(consumer.run()).await.map_err(CommandFailure::result)
 }

@@ -1,7 +1,7 @@
 //! What facts mean: each finding with its evidence and the command that mends it.
 
-use super::facts::Facts;
-use crate::commands::shards::{Lag, Standing, standing};
+use super::facts::DoctorFacts;
+use crate::commands::shards::{LeaseLag, ShardStatus, standing};
 use crate::moment;
 use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamStatus;
@@ -48,7 +48,7 @@ fn noted(kind: &'static str, what: String, evidence: String, mend: String) -> Fi
 }
 
 /// Everything that is wrong, the stream first, then the leases.
-pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
+pub(super) fn diagnose(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = of_stream(facts);
     found.extend(of_permissions(facts));
     found.extend(of_changes(facts));
@@ -60,7 +60,7 @@ pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_stream(facts: &Facts) -> Vec<Finding> {
+fn of_stream(facts: &DoctorFacts) -> Vec<Finding> {
     let stream = &facts.stream;
     let mut found = Vec::new();
     if facts.summary.ignores_keys {
@@ -107,7 +107,7 @@ fn of_stream(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_permissions(facts: &Facts) -> Vec<Finding> {
+fn of_permissions(facts: &DoctorFacts) -> Vec<Finding> {
     let denied = facts.denied.iter().map(|action| {
         problem(
             "denied",
@@ -120,7 +120,7 @@ fn of_permissions(facts: &Facts) -> Vec<Finding> {
 }
 
 /// What an operator's command left half done.
-fn of_changes(facts: &Facts) -> Vec<Finding> {
+fn of_changes(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for left in &facts.unfinished {
         found.push(problem(
@@ -144,11 +144,11 @@ fn of_changes(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_holes(facts: &Facts) -> Vec<Finding> {
+fn of_holes(facts: &DoctorFacts) -> Vec<Finding> {
     let hole = facts
         .lineage
         .open_shards()
-        .filter(|shard| standing(&facts.lineage, &facts.rows, shard) == Standing::Hole);
+        .filter(|shard| standing(&facts.lineage, &facts.rows, shard) == ShardStatus::Hole);
     hole.map(|shard| {
         problem(
             "hole",
@@ -163,7 +163,7 @@ fn of_holes(facts: &Facts) -> Vec<Finding> {
     .collect()
 }
 
-fn of_owners(facts: &Facts) -> Vec<Finding> {
+fn of_owners(facts: &DoctorFacts) -> Vec<Finding> {
     let app = &facts.application;
     let watched = moment::span(facts.watched_ms);
     let mut found = Vec::new();
@@ -211,18 +211,18 @@ fn of_owners(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_lags(facts: &Facts) -> Vec<Finding> {
+fn of_lags(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for (shard, lag) in &facts.lags {
         let retention_ms = facts.summary.retention_ms;
         match lag {
-            Lag::Trimmed => found.push(problem(
+            LeaseLag::Trimmed => found.push(problem(
                 "trimmed",
                 format!("records of {shard} were deleted before they were read"),
                 "the record at its checkpoint is past the retention period".to_owned(),
                 facts.leases_command(&format!("reset --shard {shard} --to trim --yes")),
             )),
-            Lag::Behind(ms)
+            LeaseLag::Behind(ms)
                 if ms.saturating_mul(100) > retention_ms.saturating_mul(DANGEROUS_PERCENT) =>
             {
                 found.push(problem(
@@ -241,7 +241,7 @@ fn of_lags(facts: &Facts) -> Vec<Finding> {
                     ),
                 ));
             }
-            Lag::Unknown(why) => found.push(noted(
+            LeaseLag::Unknown(why) => found.push(noted(
                 "lag-unknown",
                 format!("how far {shard} is behind can't be told"),
                 why.clone(),
@@ -253,7 +253,7 @@ fn of_lags(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_hand_overs(facts: &Facts) -> Vec<Finding> {
+fn of_hand_overs(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     let beats = |shard: &ShardId| facts.beats.get(shard).copied().unwrap_or(false);
     for (id, row) in &facts.rows {
@@ -271,7 +271,7 @@ fn of_hand_overs(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn of_kcl(facts: &Facts) -> Vec<Finding> {
+fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
     let kcl = &facts.kcl;
     let mut found = Vec::new();
     for (key, owner) in &kcl.orphaned {
@@ -328,7 +328,7 @@ fn of_kcl(facts: &Facts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{KclFacts, Unfinished};
+    use super::super::facts::{KclFacts, InterruptedChange};
     use super::*;
     use anabranch::stream::api::StreamSummary;
     use anabranch_model::hash::HashRange;
@@ -352,11 +352,11 @@ mod tests {
     }
 
     /// A healthy application: one shard, one lease, one worker that beats.
-    fn healthy() -> Facts {
+    fn healthy() -> DoctorFacts {
         let mut lease = NewLease::new(&shard(), Position::TrimHorizon).into_lease(&"s".into());
         lease.owner = Some(WorkerId::from("w"));
         let id = shard().id;
-        Facts {
+        DoctorFacts {
             stream: "s".into(),
             application: "a".to_owned(),
             summary: StreamSummary {
@@ -374,7 +374,7 @@ mod tests {
             layout: Layout::Native,
             remembered: Some(StreamFacts { t0_ms: 1, created_ms: 1, first_sync_done: true }),
             rows: [(id.clone(), lease)].into(),
-            lags: [(id.clone(), Lag::None)].into(),
+            lags: [(id.clone(), LeaseLag::None)].into(),
             denied: std::collections::BTreeSet::new(),
             watched_ms: 10_000,
             beats: [(id, true)].into(),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(change: impl FnOnce(&mut Facts), expected: &[(&str, Severity)]) {
+    fn check(change: impl FnOnce(&mut DoctorFacts), expected: &[(&str, Severity)]) {
         let mut facts = healthy();
         change(&mut facts);
         let found = diagnose(&facts);
@@ -420,7 +420,7 @@ mod tests {
         check(
             |facts| {
                 let command = "anabranch leases a reset --to trim --yes".to_owned();
-                facts.unfinished.push(Unfinished { command, began_ms: 1 });
+                facts.unfinished.push(InterruptedChange { command, began_ms: 1 });
             },
             &[("unfinished-change", Problem)],
         );
@@ -449,13 +449,13 @@ mod tests {
         );
         check(
             |facts| {
-                facts.lags.insert(id.clone(), Lag::Behind(18 * HOUR_MS));
+                facts.lags.insert(id.clone(), LeaseLag::Behind(18 * HOUR_MS));
             },
             &[("retention-near", Problem)],
         );
         check(
             |facts| {
-                facts.lags.insert(id.clone(), Lag::Trimmed);
+                facts.lags.insert(id.clone(), LeaseLag::Trimmed);
             },
             &[("trimmed", Problem)],
         );

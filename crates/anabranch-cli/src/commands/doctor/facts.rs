@@ -1,6 +1,6 @@
 //! What was seen of a stream and an application.
 
-use crate::commands::shards::Lag;
+use crate::commands::shards::LeaseLag;
 use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -10,7 +10,7 @@ use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that a diagnosis rests on.
-pub(super) struct Facts {
+pub(super) struct DoctorFacts {
     /// The stream's name.
     pub(super) stream: StreamName,
     /// The application's name.
@@ -28,7 +28,7 @@ pub(super) struct Facts {
     /// The rows, by shard.
     pub(super) rows: BTreeMap<ShardId, Lease>,
     /// How far the unfinished ones are behind.
-    pub(super) lags: BTreeMap<ShardId, Lag>,
+    pub(super) lags: BTreeMap<ShardId, LeaseLag>,
     /// Calls that were denied, as policies name them.
     pub(super) denied: BTreeSet<String>,
     /// For how long hearts were watched, in milliseconds.
@@ -38,7 +38,7 @@ pub(super) struct Facts {
     /// Workers with a row that is not shut out (native layout).
     pub(super) workers: BTreeSet<String>,
     /// Commands of an operator that began to change leases and did not come to their end.
-    pub(super) unfinished: Vec<Unfinished>,
+    pub(super) unfinished: Vec<InterruptedChange>,
     /// Where everything is, as options of a command.
     pub(super) options: String,
     /// What only a table of KCL has.
@@ -47,7 +47,7 @@ pub(super) struct Facts {
 
 /// A command that began to change leases, by the row that it left (native layout).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unfinished {
+pub(super) struct InterruptedChange {
     /// The command.
     pub(super) command: String,
     /// When it began, in milliseconds since 1970.
@@ -67,7 +67,7 @@ pub(super) struct KclFacts {
     pub(super) unreadable: Vec<String>,
 }
 
-impl Facts {
+impl DoctorFacts {
     /// A command on the leases that were looked at, for a person to run.
     pub(super) fn leases_command(&self, words: &str) -> String {
         let (app, stream) = (shell_word(&self.application), shell_word(&self.stream));
@@ -78,7 +78,7 @@ impl Facts {
     pub(super) fn headline(&self) -> String {
         let open = self.lineage.open_shards().count();
         let owned = self.beats.values().filter(|beats| **beats).count();
-        let behind = self.lags.values().filter_map(Lag::ms).max().unwrap_or(0);
+        let behind = self.lags.values().filter_map(LeaseLag::ms).max().unwrap_or(0);
         format!(
             "{} and {}: {open} open shards, {} leases, {owned} held by living workers, at most {} \
              behind",

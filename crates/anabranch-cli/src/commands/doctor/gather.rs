@@ -1,11 +1,11 @@
 //! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
 
-use super::facts::{Facts, KclFacts, Unfinished};
+use super::facts::{DoctorFacts, KclFacts, InterruptedChange};
 use crate::commands::leases::{editor, quiet, readable};
-use crate::commands::shards::{Lag, lags};
-use crate::connection::{Aws, KclStreams};
-use crate::failure::Failure;
-use crate::output::note;
+use crate::commands::shards::{LeaseLag, lags};
+use crate::connection::{AwsClients, KclStreams};
+use crate::failure::CommandFailure;
+use crate::output::print_note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
@@ -21,20 +21,20 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks at everything.
 pub(super) async fn facts(
-    aws: &Aws,
+    aws: &AwsClients,
     stream: &StreamName,
     application: &str,
     store: &AnyStore,
     kcl_table: Option<&str>,
     watch: Duration,
-) -> Result<Facts, Failure> {
-    let summary = aws.look_at(stream).await?;
+) -> Result<DoctorFacts, CommandFailure> {
+    let summary = aws.check_stream(stream).await?;
     let stream = &aws.name_in(store, stream, &summary).await?;
     let first = rows(store, stream).await?;
     let remembered = store.application().await?.streams.get(stream).copied();
     // A change of leases that was killed may have left none.
     if first.is_empty() && remembered.is_none() {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "there are no leases of application {application} on {stream} there: check the names \
              and --leases"
         )));
@@ -42,7 +42,7 @@ pub(super) async fn facts(
     let survey = store.probe().await?;
     let remembered = remembered.or_else(|| of_kcl(&survey, stream, summary.created_ms));
     let (beats, watched_ms) =
-        watch_hearts(store, stream, &first, watch, survey.leader.is_some()).await?;
+        watch_heartbeats(store, stream, &first, watch, survey.leader.is_some()).await?;
     let later = store.probe().await?;
     let rows = rows(store, stream).await?;
     // Behind the rows: a shard that ended meanwhile must not look open.
@@ -53,7 +53,7 @@ pub(super) async fn facts(
     let alive = workers.iter().filter(|worker| worker.is_alive());
     let left = alive.clone().filter(|worker| editor::is(&worker.id));
     let unfinished =
-        left.map(|it| Unfinished { command: it.host.clone(), began_ms: it.started_ms }).collect();
+        left.map(|it| InterruptedChange { command: it.host.clone(), began_ms: it.started_ms }).collect();
     let mut kcl = KclFacts { unreadable: later.unreadable.clone(), ..KclFacts::default() };
     if let Some(table) = kcl_table {
         table.clone_into(&mut kcl.table);
@@ -61,7 +61,7 @@ pub(super) async fn facts(
     }
     let moved = survey.leader != later.leader;
     kcl.leader = later.leader.map(|leader| (leader, moved));
-    Ok(Facts {
+    Ok(DoctorFacts {
         stream: stream.clone(),
         application: application.to_owned(),
         fan_out: fan_out(aws, &summary.arn).await,
@@ -90,7 +90,7 @@ fn of_kcl(survey: &KclProbe, stream: &StreamName, created_ms: u64) -> Option<Str
     Some(StreamFacts { t0_ms: created_ms, created_ms, first_sync_done: true })
 }
 
-async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {
+async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, CommandFailure> {
     let rows = readable(store.list(stream).await?);
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }
@@ -98,13 +98,13 @@ async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId,
 /// Watches until every heart has beaten, or the time is over: `watch`, or the lease time on the row
 /// of a worker whose heart has not beaten, if that is longer. A leader beats far more slowly, so with
 /// one all of the time is needed.
-async fn watch_hearts(
+async fn watch_heartbeats(
     store: &AnyStore,
     stream: &StreamName,
     rows: &BTreeMap<ShardId, Lease>,
     watch: Duration,
     leader: bool,
-) -> Result<(BTreeMap<ShardId, bool>, u64), Failure> {
+) -> Result<(BTreeMap<ShardId, bool>, u64), CommandFailure> {
     let streams = [stream.clone()];
     let heart = |row: &Lease| {
         row.owner.as_ref().map(|owner| match store.layout() {
@@ -117,9 +117,9 @@ async fn watch_hearts(
         .filter(|(_, row)| !row.is_ended())
         .filter_map(|(shard, row)| Some((shard, heart(row)?)))
         .collect();
-    let (first, unreadable) = quiet::hearts(store, &streams).await?;
+    let (first, unreadable) = quiet::heartbeats(store, &streams).await?;
     for row in unreadable {
-        note!(
+        print_note!(
             "the row of worker {} can't be read, so nobody takes over what it holds: {}: repair it, or \
              delete it if the worker is dead",
             row.key,
@@ -128,11 +128,11 @@ async fn watch_hearts(
     }
     let clock = Clock::machine();
     let began_ms = clock.now_ms();
-    let patience = |name: &String| first.get(name).map_or(watch, |heart| heart.patience(watch));
+    let patience = |name: &String| first.get(name).map_or(watch, |heart| heart.watch_time(watch));
     let mut beating: BTreeSet<String> = BTreeSet::new();
     if !owned.is_empty() || leader {
         let longest = owned.values().map(patience).fold(watch, Duration::max);
-        note!("watching hearts for up to {longest:?} …");
+        print_note!("watching hearts for up to {longest:?} …");
     }
     loop {
         let silent = owned.values().filter(|name| !beating.contains(*name)).map(patience);
@@ -141,7 +141,7 @@ async fn watch_hearts(
             break;
         }
         tokio::time::sleep(LOOK).await;
-        let (now, _) = quiet::hearts(store, &streams).await?;
+        let (now, _) = quiet::heartbeats(store, &streams).await?;
         beating.extend(quiet::moved(&first, &now).into_iter().map(str::to_owned));
     }
     let beats = owned.iter().map(|(shard, name)| ((*shard).clone(), beating.contains(name)));
@@ -150,7 +150,7 @@ async fn watch_hearts(
 
 /// Leases of a KCL 3.x table with the mark of a hand-over, whose counters did not move.
 async fn orphaned(
-    aws: &Aws,
+    aws: &AwsClients,
     table: &str,
     before: &BTreeMap<String, u64>,
     after: &BTreeMap<String, u64>,
@@ -181,7 +181,7 @@ async fn orphaned(
     }
 }
 
-async fn fan_out(aws: &Aws, arn: &str) -> Option<usize> {
+async fn fan_out(aws: &AwsClients, arn: &str) -> Option<usize> {
     let client = aws_sdk_kinesis::Client::new(&aws.config);
     let reply =
         client.list_stream_consumers().stream_arn(arn).max_results(100).send().await.ok()?;
@@ -190,14 +190,14 @@ async fn fan_out(aws: &Aws, arn: &str) -> Option<usize> {
 
 /// The calls of a reader that are denied.
 async fn denied(
-    aws: &Aws,
+    aws: &AwsClients,
     stream: &StreamName,
     lineage: &Lineage,
-    lags: &BTreeMap<ShardId, Lag>,
+    lags: &BTreeMap<ShardId, LeaseLag>,
 ) -> BTreeSet<String> {
     let mut denied = BTreeSet::new();
     for lag in lags.values() {
-        if let Lag::Unknown(why) = lag
+        if let LeaseLag::Unknown(why) = lag
             && why.contains("AccessDenied")
         {
             let operation = why.split(' ').next().unwrap_or("GetRecords");

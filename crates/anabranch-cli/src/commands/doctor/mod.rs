@@ -8,9 +8,9 @@ mod facts;
 mod gather;
 mod diagnose;
 
-use crate::connection::Connection;
-use crate::failure::Failure;
-use crate::output::say;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
+use crate::output::print_line;
 use anabranch_model::ids::StreamName;
 use diagnose::{Finding, Severity, diagnose};
 use std::time::Duration;
@@ -22,7 +22,7 @@ It only reads. It watches hearts for as long as --watch and the lease times on t
 because a dead worker shows only over time; the leader of KCL 3.x needs --watch 2m.
 
 Exit code 1 if it found a problem, 0 if it found none or only things worth knowing.")]
-pub(crate) struct Options {
+pub(crate) struct DoctorOptions {
     /// The stream
     stream: String,
     /// The application that reads it
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 /// Examines, and says what it found.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: DoctorOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     let store = connection.existing_leases(&options.app, Some(&options.stream)).await?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
@@ -47,30 +47,30 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     facts.options = connection.options();
     let findings = diagnose(&facts);
     if options.json {
-        say!("{}", serde_json::to_string(&findings).unwrap_or_default());
+        print_line!("{}", serde_json::to_string(&findings).unwrap_or_default());
     } else {
         show(&facts.headline(), &findings);
     }
     let problems = findings.iter().filter(|f| f.severity == Severity::Problem).count();
     match problems {
         0 => Ok(()),
-        1 => Err(Failure::result("1 problem was found")),
-        many => Err(Failure::result(format!("{many} problems were found"))),
+        1 => Err(CommandFailure::result("1 problem was found")),
+        many => Err(CommandFailure::result(format!("{many} problems were found"))),
     }
 }
 
 fn show(headline: &str, findings: &[Finding]) {
-    say!("{headline}");
+    print_line!("{headline}");
     for finding in findings {
         let word = match finding.severity {
             Severity::Problem => "PROBLEM",
             Severity::Note => "note",
         };
-        say!("\n{word}: {}", finding.what);
-        say!("  evidence: {}", finding.evidence);
-        say!("  mend:     {}", finding.mend);
+        print_line!("\n{word}: {}", finding.what);
+        print_line!("  evidence: {}", finding.evidence);
+        print_line!("  mend:     {}", finding.mend);
     }
     if findings.is_empty() {
-        say!("nothing is wrong");
+        print_line!("nothing is wrong");
     }
 }

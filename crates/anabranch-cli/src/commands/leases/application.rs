@@ -1,9 +1,9 @@
 //! Everything that a store keeps for an application.
 
-use super::Options;
-use crate::connection::{Connection, KclStreams};
-use crate::failure::Failure;
-use crate::output::note;
+use super::LeasesOptions;
+use crate::connection::{ConnectionSettings, KclStreams};
+use crate::failure::CommandFailure;
+use crate::output::print_note;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{ApplicationFacts, Layout, Lease, LeaseListing, StreamFacts, WorkerRow};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Returns the rows of a list, and names those on the terminal that can't be read.
 pub(crate) fn readable(listing: LeaseListing) -> Vec<Lease> {
     for row in listing.unreadable {
-        note!("the row of {} can't be read and is left out: {}", row.key, row.why);
+        print_note!("the row of {} can't be read and is left out: {}", row.key, row.why);
     }
     listing.rows
 }
@@ -29,7 +29,7 @@ pub(crate) struct StreamRows {
 }
 
 /// An application as it stands.
-pub(crate) struct Standing {
+pub(crate) struct ApplicationState {
     /// Where it is kept.
     pub(crate) store: AnyStore,
     /// Whether the store says which streams these are: the table of a KCL application for one
@@ -43,9 +43,9 @@ pub(crate) struct Standing {
     unreadable: bool,
 }
 
-impl Standing {
+impl ApplicationState {
     /// Reads the application that the options name. One without leases is a mistake.
-    pub(super) async fn read(options: &Options, connection: &Connection) -> Result<Self, Failure> {
+    pub(super) async fn read(options: &LeasesOptions, connection: &ConnectionSettings) -> Result<Self, CommandFailure> {
         let standing = Self::read_any(options, connection).await?;
         if standing.store.layout() == Layout::Kcl && standing.has_no_rows() {
             return Err(standing.nothing(options));
@@ -56,9 +56,9 @@ impl Standing {
     /// The same for a change of leases, which goes on where one was killed that had removed all: in
     /// KCL's layout a table without leases will do.
     pub(super) async fn read_any(
-        options: &Options,
-        connection: &Connection,
-    ) -> Result<Self, Failure> {
+        options: &LeasesOptions,
+        connection: &ConnectionSettings,
+    ) -> Result<Self, CommandFailure> {
         let store = connection.existing_leases(&options.app, options.stream.as_deref()).await?;
         let standing = Self::of(store, options.stream.as_deref(), &options.app).await?;
         let remembered = standing.streams.iter().any(|stream| stream.facts.is_some());
@@ -72,13 +72,13 @@ impl Standing {
         self.streams.iter().all(|stream| stream.rows.is_empty())
     }
 
-    fn nothing(&self, options: &Options) -> Failure {
+    fn nothing(&self, options: &LeasesOptions) -> CommandFailure {
         let names: Vec<_> = self.streams.iter().map(|s| s.stream.to_string()).collect();
         let stream = match (&options.stream, names.as_slice()) {
             (Some(_), [name]) => format!(" on stream {name}"),
             _ => String::new(),
         };
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "there are no leases of application {}{stream} there: check its name and --leases",
             options.app,
         ))
@@ -89,7 +89,7 @@ impl Standing {
         store: AnyStore,
         stream: Option<&str>,
         application: &str,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let ApplicationFacts { streams: known, unreadable: odd, .. } = store.application().await?;
         let several = match store.layout() {
             Layout::Kcl => KclStreams::of(&store.probe().await?),
@@ -117,7 +117,7 @@ impl Standing {
         };
         for stream in &odd {
             let (name, why) = (&stream.key, &stream.why);
-            note!("what is known of stream {name} can't be read and is left out: {why}");
+            print_note!("what is known of stream {name} can't be read and is left out: {why}");
         }
         let (mut read, mut unreadable) = (Vec::new(), !odd.is_empty());
         for (stream, facts) in streams.drain(..) {
@@ -128,7 +128,7 @@ impl Standing {
         }
         let look = store.poll().await?;
         for row in look.unreadable {
-            note!("the row of worker {} can't be read and is left out: {}", row.key, row.why);
+            print_note!("the row of worker {} can't be read and is left out: {}", row.key, row.why);
         }
         let workers = look.workers;
         let names_streams = store.layout() == Layout::Native || !several.is_empty();
@@ -136,25 +136,25 @@ impl Standing {
     }
 
     /// The row of a shard that a person named, of whichever stream has it.
-    pub(super) fn named(&self, shard: &str) -> Result<&Lease, Failure> {
+    pub(super) fn named(&self, shard: &str) -> Result<&Lease, CommandFailure> {
         let mut found = self.streams.iter().filter_map(|stream| stream.named(shard).ok());
         match (found.next(), found.next()) {
             (Some(row), None) => Ok(row),
-            (Some(one), Some(other)) => Err(Failure::usage(format!(
+            (Some(one), Some(other)) => Err(CommandFailure::usage(format!(
                 "{} and {} have a shard {}: choose one with --stream",
                 one.key.stream, other.key.stream, one.key.shard
             ))),
             (None, _) => {
                 let first = self.streams.first();
-                first.map_or(Err(Failure::usage("there are no leases")), |rows| rows.named(shard))
+                first.map_or(Err(CommandFailure::usage("there are no leases")), |rows| rows.named(shard))
             }
         }
     }
 
     /// Refuses where a row of a lease can't be read: a copy would lack it.
-    pub(super) fn demand_all(&self) -> Result<(), Failure> {
+    pub(super) fn require_readable(&self) -> Result<(), CommandFailure> {
         if self.unreadable {
-            return Err(Failure::result(
+            return Err(CommandFailure::result(
                 "rows of leases can't be read, and a copy would lack them: repair or delete them \
                  first",
             ));
@@ -163,24 +163,24 @@ impl Standing {
     }
 
     /// Refuses where nothing says which stream it is.
-    pub(super) fn demand_names(&self, options: &Options) -> Result<(), Failure> {
+    pub(super) fn require_stream_name(&self, options: &LeasesOptions) -> Result<(), CommandFailure> {
         if self.names_streams || options.stream.is_some() {
             return Ok(());
         }
-        Err(Failure::usage(
+        Err(CommandFailure::usage(
             "the table of a KCL application does not name its stream: give it with --stream",
         ))
     }
 
     /// The one stream that the options mean.
-    pub(super) fn only_stream(self, options: &Options) -> Result<(AnyStore, StreamRows), Failure> {
-        self.demand_names(options)?;
+    pub(super) fn only_stream(self, options: &LeasesOptions) -> Result<(AnyStore, StreamRows), CommandFailure> {
+        self.require_stream_name(options)?;
         let mut streams = self.streams;
         if streams.len() == 1 {
             return Ok((self.store, streams.remove(0)));
         }
         let names: Vec<_> = streams.iter().map(|s| s.stream.to_string()).collect();
-        Err(Failure::usage(format!(
+        Err(CommandFailure::usage(format!(
             "application {} reads several streams, {}: choose one with --stream",
             options.app,
             names.join(", ")
@@ -195,12 +195,12 @@ impl StreamRows {
     }
 
     /// The row of a shard that a person named, by its id or its number.
-    pub(super) fn named(&self, shard: &str) -> Result<&Lease, Failure> {
+    pub(super) fn named(&self, shard: &str) -> Result<&Lease, CommandFailure> {
         let id = shard_id(shard);
         let found = self.rows.iter().find(|row| row.key.shard == id);
         found.ok_or_else(|| {
             let names: Vec<_> = self.rows.iter().map(|row| row.key.shard.to_string()).collect();
-            Failure::usage(format!("there is no lease of {id}: there are {}", names.join(", ")))
+            CommandFailure::usage(format!("there is no lease of {id}: there are {}", names.join(", ")))
         })
     }
 }

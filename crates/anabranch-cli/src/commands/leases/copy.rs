@@ -1,14 +1,14 @@
 //! Moving an application to another store, between layouts too.
 
-use super::application::{Standing, readable};
-use super::editor::{Editor, moved_to};
-use super::halt::Halt;
+use super::application::{ApplicationState, readable};
+use super::editor::{LeaseEditor, moved_to};
+use super::halt::Interruptible;
 use super::moment_of_shard::last_before;
-use super::snapshot::WantedLease;
-use super::{Options, quiet};
-use crate::connection::{Aws, Connection};
-use crate::failure::Failure;
-use crate::output::{note, say};
+use super::snapshot::TargetLease;
+use super::{LeasesOptions, quiet};
+use crate::connection::{AwsClients, ConnectionSettings};
+use crate::failure::CommandFailure;
+use crate::output::{print_note, print_line};
 use crate::shell_word::shell_word;
 use anabranch::clock::Clock;
 use anabranch::lease::{LeaseStore, StoreAddress};
@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 
 /// Shows what would be copied, and does it if that was asked for.
 pub(super) async fn run(
-    options: &Options,
-    connection: &Connection,
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
     from: Option<&StoreAddress>,
     to: &StoreAddress,
     yes: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let words = from.map(|from| format!(" --from {}", shell_word(from))).unwrap_or_default();
     let words = format!("copy{words} --to {} --yes", shell_word(to));
     let from = match from {
@@ -36,25 +36,25 @@ pub(super) async fn run(
         None => connection.existing_leases(&options.app, options.stream.as_deref()).await?,
     };
     if *to == StoreAddress::Memory {
-        return Err(Failure::usage("a copy in memory would be gone with this command"));
+        return Err(CommandFailure::usage("a copy in memory would be gone with this command"));
     }
-    let mut source = Standing::of(from, options.stream.as_deref(), &options.app).await?;
+    let mut source = ApplicationState::of(from, options.stream.as_deref(), &options.app).await?;
     if yes {
-        quiet::demand(&source, &options.app, options.lease_time).await?;
+        quiet::require_stopped(&source, &options.app, options.lease_time).await?;
         // A worker may have gone on until just now, so what was read before is old.
-        source = Standing::of(source.store, options.stream.as_deref(), &options.app).await?;
+        source = ApplicationState::of(source.store, options.stream.as_deref(), &options.app).await?;
     }
-    source.demand_all()?;
+    source.require_readable()?;
     if source.streams.iter().all(|stream| stream.rows.is_empty()) {
-        return Err(Failure::usage(format!("there are no leases of {} to copy", options.app)));
+        return Err(CommandFailure::usage(format!("there are no leases of {} to copy", options.app)));
     }
     let target = connection.store(to, &options.app).await?;
     let crosses = source.store.layout() != target.layout();
     if crosses {
-        source.demand_names(options)?;
+        source.require_stream_name(options)?;
     }
     if target.layout() == Layout::Kcl && source.streams.len() > 1 {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{to} would be the table of one stream, and the application has several: choose one \
              with --stream, and a table for each"
         )));
@@ -62,15 +62,15 @@ pub(super) async fn run(
     let aws = if crosses { Some(connection.aws().await?) } else { None };
     let mut copies = Vec::new();
     for stream in &source.streams {
-        let copy = Copy { aws: aws.as_ref(), stream: &stream.stream, to: target.layout() };
+        let copy = StreamCopy { aws: aws.as_ref(), stream: &stream.stream, to: target.layout() };
         let rows = copy.rows(&stream.rows).await?;
         for row in &rows {
-            say!("{}/{}: {}", stream.stream, row.shard, row.checkpoint);
+            print_line!("{}/{}: {}", stream.stream, row.shard, row.checkpoint);
         }
         copies.push((stream.stream.clone(), rows, copy.facts(stream.facts).await?));
     }
     if !yes {
-        note!("nothing was written: add --yes to copy them to {to}");
+        print_note!("nothing was written: add --yes to copy them to {to}");
         return Ok(());
     }
     target.prepare().await?;
@@ -80,7 +80,7 @@ pub(super) async fn run(
         let found = readable(target.list(stream).await?);
         let half = half_copied(target.layout(), known.contains_key(stream), rows, &found);
         if !found.is_empty() && !half {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "{to} holds {} leases of {} on {stream} already: nothing was copied",
                 found.len(),
                 options.app
@@ -89,14 +89,14 @@ pub(super) async fn run(
         there.extend(found.into_iter().map(|row| (row.key.clone(), row)));
     }
     let again = super::command(options, connection, &words);
-    let mut halt = Halt::new(format!("finish it before workers start there: `{again}`"))?;
-    let editor = Editor::announcing(&target, again);
+    let mut halt = Interruptible::new(format!("finish it before workers start there: `{again}`"))?;
+    let editor = LeaseEditor::with_marker(&target, again);
     let mut count = 0;
     for (stream, rows, facts) in &copies {
         for row in rows {
             let key = LeaseKey { stream: stream.clone(), shard: row.shard.clone() };
             let now = there.get(&key);
-            if now.map(WantedLease::of).as_ref() != Some(row) {
+            if now.map(TargetLease::of).as_ref() != Some(row) {
                 halt.step(editor.place(stream, row, now)).await?;
             }
             count += 1;
@@ -106,36 +106,36 @@ pub(super) async fn run(
             editor.remember(stream, *facts).await?;
         }
     }
-    editor.finish().await?;
-    note!("{count} leases were copied to {to}; those they came from are as they were");
+    editor.remove_marker().await?;
+    print_note!("{count} leases were copied to {to}; those they came from are as they were");
     Ok(())
 }
 
 /// Whether the rows there are what a copy left that did not come to its end. In our layout it has
 /// not marked the stream; in KCL's, which has no mark, its rows are some of those that it copies.
-fn half_copied(to: Layout, marked: bool, rows: &[WantedLease], there: &[Lease]) -> bool {
+fn half_copied(to: Layout, marked: bool, rows: &[TargetLease], there: &[Lease]) -> bool {
     match to {
         Layout::Native => !marked,
         Layout::Kcl => {
-            let copied = |row: &Lease| row.owner.is_none() && rows.contains(&WantedLease::of(row));
+            let copied = |row: &Lease| row.owner.is_none() && rows.contains(&TargetLease::of(row));
             there.len() < rows.len() && there.iter().all(copied)
         }
     }
 }
 
 /// One stream on its way to another store.
-struct Copy<'a> {
+struct StreamCopy<'a> {
     /// Where the stream is, if the layouts differ.
-    aws: Option<&'a Aws>,
+    aws: Option<&'a AwsClients>,
     stream: &'a StreamName,
     /// The layout that it goes to.
     to: Layout,
 }
 
-impl Copy<'_> {
+impl StreamCopy<'_> {
     /// The rows as the other layout keeps them.
-    async fn rows(&self, rows: &[Lease]) -> Result<Vec<WantedLease>, Failure> {
-        let Some(aws) = self.aws else { return Ok(rows.iter().map(WantedLease::of).collect()) };
+    async fn rows(&self, rows: &[Lease]) -> Result<Vec<TargetLease>, CommandFailure> {
+        let Some(aws) = self.aws else { return Ok(rows.iter().map(TargetLease::of).collect()) };
         let list = || aws.kinesis.list_shards(self.stream, ShardFilter::All);
         let list = aws.ask(self.stream, list).await?;
         let now_ms = list.service_ms.unwrap_or_else(|| Clock::machine().wall_ms());
@@ -143,13 +143,13 @@ impl Copy<'_> {
         let mut wanted = Vec::new();
         for row in rows {
             let shard = lineage.get(&row.key.shard);
-            let mut lease = WantedLease::of(row);
+            let mut lease = TargetLease::of(row);
             lease.range = lease.range.or_else(|| shard.map(|shard| shard.range));
             let to = match (self.to, row.checkpoint.lowest(), shard) {
                 (Layout::Native, Position::Latest, _) => Some(Position::AtTimestamp(now_ms)),
                 // What the store lends a row that has no time of its own.
                 (Layout::Native, Position::AtTimestamp(0), _) => {
-                    return Err(Failure::usage(format!(
+                    return Err(CommandFailure::usage(format!(
                         "the row of {} says AT_TIMESTAMP and keeps no time: reset it first, with \
                          `leases APP reset --shard {0} --to TIME`",
                         row.key.shard
@@ -167,12 +167,12 @@ impl Copy<'_> {
     }
 
     /// What the native layout has to remember. A table of KCL remembers nothing.
-    async fn facts(&self, facts: Option<StreamFacts>) -> Result<Option<StreamFacts>, Failure> {
+    async fn facts(&self, facts: Option<StreamFacts>) -> Result<Option<StreamFacts>, CommandFailure> {
         match (self.to, facts, self.aws) {
             (Layout::Kcl, ..) | (Layout::Native, None, None) => Ok(None),
             (Layout::Native, Some(facts), _) => Ok(Some(facts)),
             (Layout::Native, None, Some(aws)) => {
-                let created_ms = aws.look_at(self.stream).await?.created_ms;
+                let created_ms = aws.check_stream(self.stream).await?.created_ms;
                 let t0_ms = Clock::machine().wall_ms();
                 Ok(Some(StreamFacts { t0_ms, created_ms, first_sync_done: true }))
             }

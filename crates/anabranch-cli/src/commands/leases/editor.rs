@@ -1,7 +1,7 @@
 //! Changes of rows by an operator, through the same conditional writes that workers use.
 
-use super::snapshot::WantedLease;
-use crate::failure::Failure;
+use super::snapshot::TargetLease;
+use crate::failure::CommandFailure;
 use anabranch::clock::{Rng, Clock};
 use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
@@ -30,7 +30,7 @@ pub(crate) fn is(id: &WorkerId) -> bool {
 
 /// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
 /// meanwhile makes it fail instead of being overwritten.
-pub(super) struct Editor<'a> {
+pub(super) struct LeaseEditor<'a> {
     /// Where the rows are.
     store: &'a AnyStore,
     /// The name under which leases are held for a moment.
@@ -43,7 +43,7 @@ pub(super) struct Editor<'a> {
     announced: AtomicBool,
 }
 
-impl<'a> Editor<'a> {
+impl<'a> LeaseEditor<'a> {
     /// For one write a lease.
     pub(super) fn new(store: &'a AnyStore) -> Self {
         let chance = Rng::of_system();
@@ -54,12 +54,12 @@ impl<'a> Editor<'a> {
     /// For a change that takes many writes. The first of them leaves a row that says which
     /// `command` it is, until [`finish`](Self::finish): killed in between, it leaves that row for
     /// the doctor to find. KCL's table has no room for it.
-    pub(super) fn announcing(store: &'a AnyStore, command: String) -> Self {
+    pub(super) fn with_marker(store: &'a AnyStore, command: String) -> Self {
         let command = (store.layout() == Layout::Native).then_some(command);
         Self { command, ..Self::new(store) }
     }
 
-    async fn announce(&self) -> Result<(), Failure> {
+    async fn write_marker(&self) -> Result<(), CommandFailure> {
         let Some(command) = &self.command else { return Ok(()) };
         if !self.announced.load(Ordering::Relaxed) {
             let change = WorkerChange::Join {
@@ -68,22 +68,22 @@ impl<'a> Editor<'a> {
                 reads: Some(Vec::new()),
                 lease_time_ms: None,
             };
-            self.of_me(change).await?;
+            self.is_own(change).await?;
             self.announced.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Takes the row away again: everything is done.
-    pub(super) async fn finish(&self) -> Result<(), Failure> {
+    pub(super) async fn remove_marker(&self) -> Result<(), CommandFailure> {
         if self.announced.load(Ordering::Relaxed) {
-            self.of_me(WorkerChange::Leave { counter: 0 }).await?;
-            self.of_me(WorkerChange::Delete).await?;
+            self.is_own(WorkerChange::Leave { counter: 0 }).await?;
+            self.is_own(WorkerChange::Delete).await?;
         }
         Ok(())
     }
 
-    async fn of_me(&self, change: WorkerChange) -> Result<(), Failure> {
+    async fn is_own(&self, change: WorkerChange) -> Result<(), CommandFailure> {
         let write = Write::worker(&self.me, change, self.chance.nonce());
         self.write(&write, &format!("the row of this command ({})", self.me)).await.map(drop)
     }
@@ -92,10 +92,10 @@ impl<'a> Editor<'a> {
     pub(super) async fn place(
         &self,
         stream: &StreamName,
-        wanted: &WantedLease,
+        wanted: &TargetLease,
         now: Option<&Lease>,
-    ) -> Result<(), Failure> {
-        self.announce().await?;
+    ) -> Result<(), CommandFailure> {
+        self.write_marker().await?;
         let key = LeaseKey { stream: stream.clone(), shard: wanted.shard.clone() };
         match (self.store.layout(), now) {
             (Layout::Kcl, Some(now)) => self.note_kcl(now, wanted).await?,
@@ -117,7 +117,7 @@ impl<'a> Editor<'a> {
     }
 
     /// In KCL's layout one write on the counter does it, and keeps what we don't know of the row.
-    async fn note_kcl(&self, now: &Lease, wanted: &WantedLease) -> Result<(), Failure> {
+    async fn note_kcl(&self, now: &Lease, wanted: &TargetLease) -> Result<(), CommandFailure> {
         let to = Checkpoint::at(wanted.checkpoint.lowest());
         let change = LeaseChange::Checkpoint {
             owner: self.me.clone(),
@@ -134,7 +134,7 @@ impl<'a> Editor<'a> {
         }
     }
 
-    async fn note_native(&self, now: &Lease, wanted: &WantedLease) -> Result<(), Failure> {
+    async fn note_native(&self, now: &Lease, wanted: &TargetLease) -> Result<(), CommandFailure> {
         let held = self.take(now).await?;
         let change = if wanted.checkpoint.is_shard_end() {
             let replaces = held.checkpoint.clone();
@@ -153,9 +153,9 @@ impl<'a> Editor<'a> {
         self.release(&held).await
     }
 
-    async fn create(&self, key: &LeaseKey, wanted: &WantedLease) -> Result<(), Failure> {
+    async fn create(&self, key: &LeaseKey, wanted: &TargetLease) -> Result<(), CommandFailure> {
         let range = wanted.range.ok_or_else(|| {
-            Failure::usage(format!(
+            CommandFailure::usage(format!(
                 "the row of {} is to be made, and nothing says which keys it takes",
                 wanted.shard
             ))
@@ -178,8 +178,8 @@ impl<'a> Editor<'a> {
     }
 
     /// Removes a row.
-    pub(super) async fn remove(&self, now: &Lease) -> Result<(), Failure> {
-        self.announce().await?;
+    pub(super) async fn remove(&self, now: &Lease) -> Result<(), CommandFailure> {
+        self.write_marker().await?;
         if self.store.layout() == Layout::Kcl || now.is_ended() {
             return self.delete(now).await;
         }
@@ -194,31 +194,31 @@ impl<'a> Editor<'a> {
         })
     }
 
-    async fn end_and_delete(&self, held: Lease) -> Result<(), Failure> {
+    async fn end_and_delete(&self, held: Lease) -> Result<(), CommandFailure> {
         let replaces = held.checkpoint.clone();
         let end = LeaseChange::End { owner: self.me.clone(), term: held.term, replaces };
         let ended = self.change(&held.key, end).await?.unwrap_or(held);
         self.delete(&ended).await
     }
 
-    async fn delete(&self, row: &Lease) -> Result<(), Failure> {
+    async fn delete(&self, row: &Lease) -> Result<(), CommandFailure> {
         self.change(&row.key, LeaseChange::Delete { term: row.term }).await.map(drop)
     }
 
-    async fn take(&self, now: &Lease) -> Result<Lease, Failure> {
+    async fn take(&self, now: &Lease) -> Result<Lease, CommandFailure> {
         let take = LeaseChange::Take { taker: self.me.clone(), term: now.term };
         let taken = self.change(&now.key, take).await?;
-        taken.ok_or_else(|| Failure::result(format!("the row of {} is gone", now.key)))
+        taken.ok_or_else(|| CommandFailure::result(format!("the row of {} is gone", now.key)))
     }
 
     /// Takes the lease away from its owner.
-    pub(super) async fn release(&self, now: &Lease) -> Result<(), Failure> {
+    pub(super) async fn release(&self, now: &Lease) -> Result<(), CommandFailure> {
         let Some(owner) = now.owner.clone() else { return Ok(()) };
         self.change(&now.key, LeaseChange::Release { owner, term: now.term }).await.map(drop)
     }
 
     /// Shuts out a worker whose heart stood still.
-    pub(super) async fn fence(&self, worker: &WorkerRow) -> Result<(), Failure> {
+    pub(super) async fn fence(&self, worker: &WorkerRow) -> Result<(), CommandFailure> {
         let change = WorkerChange::Fence { counter: worker.counter };
         let write = Write::worker(&worker.id, change, self.chance.nonce());
         self.write(&write, &format!("worker {}", worker.id)).await.map(drop)
@@ -229,7 +229,7 @@ impl<'a> Editor<'a> {
         &self,
         stream: &StreamName,
         facts: StreamFacts,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let StreamFacts { t0_ms, created_ms, first_sync_done } = facts;
         let what = format!("stream {stream}");
         let start = Write::stream(stream, StreamChange::NoteStart { t0_ms, created_ms });
@@ -242,7 +242,7 @@ impl<'a> Editor<'a> {
     }
 
     /// Changes a lease. Gives the row after it.
-    async fn change(&self, key: &LeaseKey, change: LeaseChange) -> Result<Option<Lease>, Failure> {
+    async fn change(&self, key: &LeaseKey, change: LeaseChange) -> Result<Option<Lease>, CommandFailure> {
         let write = Write::lease(key, change, self.chance.nonce());
         match self.write(&write, &key.to_string()).await? {
             StoredRow::Lease(lease) => Ok(Some(*lease)),
@@ -251,18 +251,18 @@ impl<'a> Editor<'a> {
     }
 
     /// Sends a write until its fate is known.
-    async fn write(&self, write: &Write, what: &str) -> Result<StoredRow, Failure> {
+    async fn write(&self, write: &Write, what: &str) -> Result<StoredRow, CommandFailure> {
         let layout = self.store.layout();
         let mut lost = false;
         for _ in 0..TRIES {
-            let (seen, refusal) = match patiently(|| self.store.write(write)).await? {
+            let (seen, refusal) = match retry_call(|| self.store.write(write)).await? {
                 WriteOutcome::Done(stored) => return Ok(stored),
                 // The copy before this one may have landed.
                 WriteOutcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
                 WriteOutcome::Refused { why, .. } => return Err(left(what, why)),
                 WriteOutcome::Unknown => {
                     lost = true;
-                    (patiently(|| self.store.read_back(write)).await?, None)
+                    (retry_call(|| self.store.read_back(write)).await?, None)
                 }
             };
             match (resolve(layout, write, &seen), refusal) {
@@ -271,7 +271,7 @@ impl<'a> Editor<'a> {
                 (_, None) => {}
             }
         }
-        Err(Failure::result(format!(
+        Err(CommandFailure::result(format!(
             "nobody knows whether {what} was written: look, and try again"
         )))
     }
@@ -279,7 +279,7 @@ impl<'a> Editor<'a> {
 
 /// Makes a call until the store answers it, for a while: half of a change must not stay because
 /// the store was busy for a moment.
-async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, Failure>
+async fn retry_call<T, F>(call: impl Fn() -> F) -> Result<T, CommandFailure>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
@@ -288,19 +288,19 @@ where
         // The calls of all stores together are large.
         match Box::pin(call()).await {
             Err(error) if attempt < ATTEMPTS && error.is_retryable() => attempt += 1,
-            answer => return answer.map_err(Failure::from),
+            answer => return answer.map_err(CommandFailure::from),
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-fn left(what: &str, why: WriteRefusal) -> Failure {
-    Failure::result(format!(
+fn left(what: &str, why: WriteRefusal) -> CommandFailure {
+    CommandFailure::result(format!(
         "{what} changed meanwhile and was left as it is: {why}; is a worker alive?"
     ))
 }
 
 /// A wanted row that reads on from a position, otherwise as it is.
-pub(super) fn moved_to(wanted: WantedLease, to: Position) -> WantedLease {
-    WantedLease { checkpoint: Checkpoint::at(to), pending: None, ..wanted }
+pub(super) fn moved_to(wanted: TargetLease, to: Position) -> TargetLease {
+    TargetLease { checkpoint: Checkpoint::at(to), pending: None, ..wanted }
 }

@@ -1,13 +1,13 @@
 //! What there is: all leases and workers, or one lease whole.
 
-use super::Options;
-use super::application::Standing;
-use super::snapshot::{KeptLease, Snapshot};
+use super::LeasesOptions;
+use super::application::ApplicationState;
+use super::snapshot::{SavedLease, LeaseSnapshotFile};
 use crate::commands::shards::checkpoint_text;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use crate::moment;
-use crate::output::say;
+use crate::output::print_line;
 use crate::table::{self, Column};
 use anabranch_model::lease::{HandOver, Lease, WorkerState};
 use std::time::Duration;
@@ -29,18 +29,18 @@ const WORKERS: [Column; 5] = [
 ];
 
 /// Lists everything.
-pub(super) async fn run(options: &Options, connection: &Connection) -> Result<(), Failure> {
-    let standing = Standing::read(options, connection).await?;
+pub(super) async fn run(options: &LeasesOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+    let standing = ApplicationState::read(options, connection).await?;
     if options.json {
-        say!("{}", Snapshot::of(&options.app, &standing).to_json());
+        print_line!("{}", LeaseSnapshotFile::of(&options.app, &standing).to_json());
         return Ok(());
     }
     for stream in &standing.streams {
-        say!("{}", stream.stream);
+        print_line!("{}", stream.stream);
         table::show(&LEASES, &stream.rows.iter().map(row).collect::<Vec<_>>());
     }
     if !standing.workers.is_empty() {
-        say!("");
+        print_line!("");
         let rows = standing.workers.iter().map(|worker| {
             vec![
                 worker.id.to_string(),
@@ -85,15 +85,15 @@ fn state(state: WorkerState) -> &'static str {
 
 /// Shows one lease whole.
 pub(super) async fn show(
-    options: &Options,
-    connection: &Connection,
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
     shard: &str,
-) -> Result<(), Failure> {
-    let standing = Standing::read(options, connection).await?;
+) -> Result<(), CommandFailure> {
+    let standing = ApplicationState::read(options, connection).await?;
     let lease = standing.named(shard)?;
-    let kept = KeptLease::of(lease);
+    let kept = SavedLease::of(lease);
     if options.json {
-        say!("{}", serde_json::to_string(&kept).unwrap_or_default());
+        print_line!("{}", serde_json::to_string(&kept).unwrap_or_default());
         return Ok(());
     }
     let list = |ids: &[String]| if ids.is_empty() { "-".to_owned() } else { ids.join(", ") };
@@ -112,7 +112,7 @@ pub(super) async fn show(
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     for line in table::aligned(&rows) {
-        say!("{line}");
+        print_line!("{line}");
     }
     Ok(())
 }

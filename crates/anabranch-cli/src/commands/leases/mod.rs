@@ -19,8 +19,8 @@ mod copy;
 
 pub(crate) use application::readable;
 
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use crate::shell_word::shell_word;
 use anabranch::lease::StoreAddress;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 What changes leases shows first what it would do, and does it with --yes. It refuses while workers \
 of the application are alive, and writes a snapshot before the first change.")]
-pub(crate) struct Options {
+pub(crate) struct LeasesOptions {
     /// The application
     app: String,
     /// The stream, where the application has several or its table does not name it
@@ -49,12 +49,12 @@ pub(crate) struct Options {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<LeasesCommand>,
 }
 
 /// What to do.
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Command {
+enum LeasesCommand {
     /// List all leases and workers (the default)
     List,
     /// Show everything about one lease
@@ -79,7 +79,7 @@ done; it needs --shard.")]
         /// trim, latest, an age such as 10m, a time such as 2026-05-01T12:00:00Z, or the number of
         /// a record
         #[arg(long, value_name = "WHERE")]
-        to: reset::Target,
+        to: reset::ResetTarget,
         /// Only this shard
         #[arg(long, value_name = "SHARD")]
         shard: Option<String>,
@@ -118,7 +118,7 @@ done; it needs --shard.")]
 }
 
 /// A command on the same leases, for a person to run.
-fn command(options: &Options, connection: &Connection, words: &str) -> String {
+fn command(options: &LeasesOptions, connection: &ConnectionSettings, words: &str) -> String {
     let stream = options.stream.as_ref().map(|name| format!(" --stream {}", shell_word(name)));
     format!(
         "anabranch leases {} {words}{}{}",
@@ -129,16 +129,16 @@ fn command(options: &Options, connection: &Connection, words: &str) -> String {
 }
 
 /// Does what is asked.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
-    let Options { command, .. } = &options;
+pub(crate) async fn run(options: LeasesOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+    let LeasesOptions { command, .. } = &options;
     match command {
-        None | Some(Command::List) => list::run(&options, connection).await,
-        Some(Command::Show { shard }) => list::show(&options, connection, shard).await,
-        Some(Command::Release { shards, yes }) => {
+        None | Some(LeasesCommand::List) => list::run(&options, connection).await,
+        Some(LeasesCommand::Show { shard }) => list::show(&options, connection, shard).await,
+        Some(LeasesCommand::Release { shards, yes }) => {
             release::run(&options, connection, shards, *yes).await
         }
-        Some(Command::Reset { to, shard, snapshot, yes }) => {
-            let asked = reset::Asked {
+        Some(LeasesCommand::Reset { to, shard, snapshot, yes }) => {
+            let asked = reset::ResetArgs {
                 to: *to,
                 shard: shard.as_deref(),
                 snapshot: snapshot.as_deref(),
@@ -146,11 +146,11 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
             };
             reset::run(&options, connection, &asked).await
         }
-        Some(Command::Snapshot { file }) => snapshot::run(&options, connection, file).await,
-        Some(Command::Restore { file, yes }) => {
+        Some(LeasesCommand::Snapshot { file }) => snapshot::run(&options, connection, file).await,
+        Some(LeasesCommand::Restore { file, yes }) => {
             restore::run(&options, connection, file, *yes).await
         }
-        Some(Command::Copy { from, to, yes }) => {
+        Some(LeasesCommand::Copy { from, to, yes }) => {
             copy::run(&options, connection, from.as_ref(), to, *yes).await
         }
     }

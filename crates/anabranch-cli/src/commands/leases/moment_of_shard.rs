@@ -1,7 +1,7 @@
 //! A time as a checkpoint, for tables that keep no time: the last record before it.
 
-use crate::connection::Aws;
-use crate::failure::Failure;
+use crate::connection::AwsClients;
+use crate::failure::CommandFailure;
 use anabranch::stream::api::{ReadFrom, StreamApi, StreamError};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashRange;
@@ -24,11 +24,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The checkpoint from which a reader goes on with the first record that arrived at `ms` or later.
 pub(super) async fn last_before(
-    aws: &Aws,
+    aws: &AwsClients,
     stream: &StreamName,
     shard: &Shard,
     ms: u64,
-) -> Result<Position, Failure> {
+) -> Result<Position, CommandFailure> {
     let windows = WINDOWS_MS.iter().map(|window| ReadFrom::AtTimestamp(ms.saturating_sub(*window)));
     for from in windows.chain([ReadFrom::TrimHorizon]) {
         if let Some(record) = last_of(aws, stream, shard, from, ms).await? {
@@ -41,12 +41,12 @@ pub(super) async fn last_before(
 
 /// The last record that arrived before `ms`, reading from here.
 async fn last_of(
-    aws: &Aws,
+    aws: &AwsClients,
     stream: &StreamName,
     shard: &Shard,
     from: ReadFrom,
     ms: u64,
-) -> Result<Option<Record>, Failure> {
+) -> Result<Option<Record>, CommandFailure> {
     let kinesis = &aws.kinesis;
     let mut next = Some(ask(aws, stream, || kinesis.iterator(stream, &shard.id, from)).await?);
     let mut last = None;
@@ -68,7 +68,7 @@ async fn last_of(
 }
 
 /// Makes a call until the shard has room for it. Where it never has, nobody typed anything wrong.
-async fn ask<T, F>(aws: &Aws, stream: &StreamName, call: impl Fn() -> F) -> Result<T, Failure>
+async fn ask<T, F>(aws: &AwsClients, stream: &StreamName, call: impl Fn() -> F) -> Result<T, CommandFailure>
 where
     F: Future<Output = Result<T, StreamError>>,
 {
@@ -84,7 +84,7 @@ where
         pause = (pause * 2).min(LONGEST);
     }
     call().await.map_err(|error| {
-        Failure::result(format!(
+        CommandFailure::result(format!(
             "{error}: others read the shard as often as it allows; nothing was changed, so try \
              again when they read less"
         ))

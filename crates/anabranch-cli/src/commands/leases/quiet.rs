@@ -1,8 +1,8 @@
 //! Whether workers are alive: what their hearts say, each watched for its worker's lease time.
 
-use super::application::Standing;
-use crate::failure::Failure;
-use crate::output::note;
+use super::application::ApplicationState;
+use crate::failure::CommandFailure;
+use crate::output::print_note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
@@ -14,31 +14,31 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Hearts by name.
-pub(crate) type Hearts = BTreeMap<String, Heart>;
+pub(crate) type Heartbeats = BTreeMap<String, WorkerHeartbeat>;
 
 /// A sign of life of a worker, as one look shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Heart {
+pub(crate) struct WorkerHeartbeat {
     /// What its beats move.
     counter: u64,
     /// For how long it may stand still, if its row or, in KCL's layout, its owner's id says so.
     lease_time: Option<Duration>,
 }
 
-impl Heart {
+impl WorkerHeartbeat {
     /// How long to watch it: as long as was asked for, and never shorter than its row says.
-    pub(crate) fn patience(self, asked: Duration) -> Duration {
+    pub(crate) fn watch_time(self, asked: Duration) -> Duration {
         self.lease_time.map_or(asked, |own| own.max(asked))
     }
 }
 
 /// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
 /// an owner. Beside them the workers whose rows can't be read.
-pub(crate) async fn hearts(
+pub(crate) async fn heartbeats(
     store: &AnyStore,
     streams: &[StreamName],
-) -> Result<(Hearts, Vec<UnreadableRow<WorkerId>>), Failure> {
-    let (mut hearts, mut unreadable) = (Hearts::new(), Vec::new());
+) -> Result<(Heartbeats, Vec<UnreadableRow<WorkerId>>), CommandFailure> {
+    let (mut hearts, mut unreadable) = (Heartbeats::new(), Vec::new());
     match store.layout() {
         Layout::Native => {
             let look = store.poll().await?;
@@ -47,7 +47,7 @@ pub(crate) async fn hearts(
             let alive = workers.iter().filter(|worker| worker.is_alive());
             hearts.extend(alive.map(|worker| {
                 let lease_time = worker.lease_time_ms.map(Duration::from_millis);
-                (worker.id.to_string(), Heart { counter: worker.counter, lease_time })
+                (worker.id.to_string(), WorkerHeartbeat { counter: worker.counter, lease_time })
             }));
         }
         Layout::Kcl => {
@@ -59,7 +59,7 @@ pub(crate) async fn hearts(
                         let taken = hearts.contains_key(&name);
                         let name = if taken { format!("{owner} ({})", row.key) } else { name };
                         let lease_time = owner.kcl_lease_time_ms().map(Duration::from_millis);
-                        hearts.insert(name, Heart { counter: row.term, lease_time });
+                        hearts.insert(name, WorkerHeartbeat { counter: row.term, lease_time });
                     }
                 }
             }
@@ -69,11 +69,11 @@ pub(crate) async fn hearts(
 }
 
 /// The hearts that may beat, or a refusal where a worker's row can't be read.
-async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, Failure> {
-    let (hearts, unreadable) = hearts(store, streams).await?;
+async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Heartbeats, CommandFailure> {
+    let (hearts, unreadable) = heartbeats(store, streams).await?;
     match unreadable.first() {
         None => Ok(hearts),
-        Some(UnreadableRow { key, why }) => Err(Failure::result(format!(
+        Some(UnreadableRow { key, why }) => Err(CommandFailure::result(format!(
             "whether worker {key} is alive can't be read: {why}: repair its row, or delete it if the \
              worker is dead"
         ))),
@@ -81,24 +81,24 @@ async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, 
 }
 
 /// Those that moved between two looks, or are new.
-pub(crate) fn moved<'a>(before: &Hearts, now: &'a Hearts) -> Vec<&'a str> {
-    let other = |(name, heart): &(&String, &Heart)| {
+pub(crate) fn moved<'a>(before: &Heartbeats, now: &'a Heartbeats) -> Vec<&'a str> {
+    let other = |(name, heart): &(&String, &WorkerHeartbeat)| {
         before.get(*name).is_none_or(|before| before.counter != heart.counter)
     };
     now.iter().filter(other).map(|(name, _)| name.as_str()).collect()
 }
 
 /// Watches until a heart beats, or the longest lease time is over. Names those that beat.
-pub(crate) async fn beating(
+pub(crate) async fn find_beating(
     store: &AnyStore,
     streams: &[StreamName],
     lease_time: Duration,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandFailure> {
     let first = all_hearts(store, streams).await?;
-    let Some(lease_time) = first.values().map(|heart| heart.patience(lease_time)).max() else {
+    let Some(lease_time) = first.values().map(|heart| heart.watch_time(lease_time)).max() else {
         return Ok(Vec::new());
     };
-    note!("watching {} hearts for up to {lease_time:?} …", first.len());
+    print_note!("watching {} hearts for up to {lease_time:?} …", first.len());
     let clock = Clock::machine();
     let until_ms = clock.now_ms() + u64::try_from(lease_time.as_millis()).unwrap_or(u64::MAX);
     while clock.now_ms() < until_ms {
@@ -113,24 +113,24 @@ pub(crate) async fn beating(
 }
 
 /// Refuses while workers are alive.
-pub(super) async fn demand(
-    standing: &Standing,
+pub(super) async fn require_stopped(
+    standing: &ApplicationState,
     application: &str,
     lease_time: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let streams: Vec<StreamName> = standing.streams.iter().map(|s| s.stream.clone()).collect();
-    let beating = beating(&standing.store, &streams, lease_time).await?;
+    let beating = find_beating(&standing.store, &streams, lease_time).await?;
     if beating.is_empty() {
         return Ok(());
     }
-    Err(Failure::usage(format!(
+    Err(CommandFailure::usage(format!(
         "workers of {application} are alive: {}. Stop them first; nothing was written",
         beating.join(", ")
     )))
 }
 
 /// The workers that still count as alive although nobody saw them beat.
-pub(super) fn dead(standing: &Standing) -> impl Iterator<Item = &WorkerRow> {
+pub(super) fn dead_workers(standing: &ApplicationState) -> impl Iterator<Item = &WorkerRow> {
     standing.workers.iter().filter(|worker| worker.is_alive())
 }
 
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_heart_beats_when_its_counter_is_another_or_when_it_is_new() {
-        let hearts = |list: &[(&str, u64)]| -> Hearts {
-            let heart = |counter| Heart { counter, lease_time: None };
+        let hearts = |list: &[(&str, u64)]| -> Heartbeats {
+            let heart = |counter| WorkerHeartbeat { counter, lease_time: None };
             list.iter().map(|(name, counter)| ((*name).to_owned(), heart(*counter))).collect()
         };
         let before = hearts(&[("a", 1), ("b", 2)]);
@@ -154,8 +154,8 @@ mod tests {
     fn a_heart_is_watched_for_as_long_as_its_row_says_at_least() {
         let secs = Duration::from_secs;
         for (own, asked, expected) in [(None, 10, 10), (Some(60), 10, 60), (Some(2), 10, 10)] {
-            let heart = Heart { counter: 1, lease_time: own.map(secs) };
-            assert_eq!(heart.patience(secs(asked)), secs(expected), "{own:?}, {asked}");
+            let heart = WorkerHeartbeat { counter: 1, lease_time: own.map(secs) };
+            assert_eq!(heart.watch_time(secs(asked)), secs(expected), "{own:?}, {asked}");
         }
     }
 }

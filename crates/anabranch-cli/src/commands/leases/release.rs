@@ -1,21 +1,21 @@
 //! Taking leases away from workers that are dead, so that others need not wait.
 
-use super::application::Standing;
-use super::editor::Editor;
-use super::{Options, quiet};
-use crate::connection::Connection;
-use crate::failure::Failure;
-use crate::output::{note, say};
+use super::application::ApplicationState;
+use super::editor::LeaseEditor;
+use super::{LeasesOptions, quiet};
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
+use crate::output::{print_note, print_line};
 use anabranch_model::lease::Lease;
 
 /// Shows what would be released, and does it if that was asked for.
 pub(super) async fn run(
-    options: &Options,
-    connection: &Connection,
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
     shards: &[String],
     yes: bool,
-) -> Result<(), Failure> {
-    let standing = Standing::read(options, connection).await?;
+) -> Result<(), CommandFailure> {
+    let standing = ApplicationState::read(options, connection).await?;
     let mut held_rows: Vec<&Lease> = Vec::new();
     for stream in &standing.streams {
         if shards.is_empty() {
@@ -34,24 +34,24 @@ pub(super) async fn run(
         } else {
             row.key.shard.to_string()
         };
-        say!("{lease} is held by {owner}");
+        print_line!("{lease} is held by {owner}");
     }
     if held_rows.is_empty() {
-        note!("no lease is held by anybody");
+        print_note!("no lease is held by anybody");
         return Ok(());
     }
     if !yes {
-        note!("nothing was written: add --yes to release them, if their workers are dead");
+        print_note!("nothing was written: add --yes to release them, if their workers are dead");
         return Ok(());
     }
-    quiet::demand(&standing, &options.app, options.lease_time).await?;
-    let editor = Editor::new(&standing.store);
-    for worker in quiet::dead(&standing) {
+    quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
+    let editor = LeaseEditor::new(&standing.store);
+    for worker in quiet::dead_workers(&standing) {
         editor.fence(worker).await?;
     }
     for row in &held_rows {
         editor.release(row).await?;
     }
-    note!("{} leases were released", held_rows.len());
+    print_note!("{} leases were released", held_rows.len());
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! Reading again, or passing over: where each lease goes, shown first, done with `--yes`.
 
-use super::application::{Standing, shard_id};
-use super::editor::{Editor, moved_to};
-use super::halt::Halt;
+use super::application::{ApplicationState, shard_id};
+use super::editor::{LeaseEditor, moved_to};
+use super::halt::Interruptible;
 use super::moment_of_shard::last_before;
-use super::snapshot::{Snapshot, WantedLease};
-use super::{Options, quiet};
+use super::snapshot::{LeaseSnapshotFile, TargetLease};
+use super::{LeasesOptions, quiet};
 use crate::commands::shards::checkpoint_text;
-use crate::connection::{Aws, Connection};
-use crate::failure::Failure;
-use crate::moment::{self, Moment};
-use crate::output::{note, say};
+use crate::connection::{AwsClients, ConnectionSettings};
+use crate::failure::CommandFailure;
+use crate::moment::{self, TimeSpec};
+use crate::output::{print_note, print_line};
 use crate::shell_word::shell_word;
 use crate::table::{self, Column};
 use anabranch::clock::Clock;
@@ -33,14 +33,14 @@ const SEQUENCE_DIGITS: usize = 20;
 
 /// Where to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ResetTarget {
     /// A place in the stream's history.
-    Moment(Moment),
+    Moment(TimeSpec),
     /// Behind this record of one shard.
     Behind(SequenceNumber, u64),
 }
 
-impl FromStr for Target {
+impl FromStr for ResetTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -56,7 +56,7 @@ impl FromStr for Target {
 }
 
 /// The target as it is written.
-impl fmt::Display for Target {
+impl fmt::Display for ResetTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Moment(moment) => match moment.start() {
@@ -70,14 +70,14 @@ impl fmt::Display for Target {
 }
 
 /// What was asked for.
-pub(super) struct Asked<'a> {
-    pub(super) to: Target,
+pub(super) struct ResetArgs<'a> {
+    pub(super) to: ResetTarget,
     pub(super) shard: Option<&'a str>,
     pub(super) snapshot: Option<&'a Path>,
     pub(super) yes: bool,
 }
 
-impl Asked<'_> {
+impl ResetArgs<'_> {
     /// The words that ask for the same.
     fn words(&self) -> String {
         let shard = self.shard.map(|shard| format!(" --shard {shard}")).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Asked<'_> {
 
 /// What happens to one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ResetStep {
     /// It is read from here.
     Place(ShardId),
     /// It lies before: it counts as done.
@@ -102,7 +102,7 @@ pub(super) fn steps(
     all: &Lineage,
     open_then: &Lineage,
     rows: &BTreeMap<ShardId, Lease>,
-) -> Vec<Step> {
+) -> Vec<ResetStep> {
     let mut steps = Vec::new();
     for (id, row) in rows {
         if open_then.names(id) {
@@ -110,29 +110,29 @@ pub(super) fn steps(
         }
         let follows = all.ancestors(id).into_iter().any(|ancestor| open_then.names(ancestor));
         if follows {
-            steps.push(Step::Remove(id.clone()));
+            steps.push(ResetStep::Remove(id.clone()));
         } else if !row.is_ended() {
-            steps.push(Step::End(id.clone()));
+            steps.push(ResetStep::End(id.clone()));
         }
     }
     // The young rows go first: a row without its parent would be made again by a repair.
-    steps.sort_by_key(|step| matches!(step, Step::End(_)));
+    steps.sort_by_key(|step| matches!(step, ResetStep::End(_)));
     let mut open: Vec<&Shard> = open_then.shards().collect();
     open.sort_by_key(|shard| shard.birth());
-    steps.extend(open.into_iter().map(|shard| Step::Place(shard.id.clone())));
+    steps.extend(open.into_iter().map(|shard| ResetStep::Place(shard.id.clone())));
     steps
 }
 
 /// One row, before and after.
-struct Change {
+struct RowChange {
     shard: ShardId,
     now: Option<Lease>,
     /// `None`: the row goes.
-    after: Option<WantedLease>,
+    after: Option<TargetLease>,
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShownChange<'a> {
     shard: &'a str,
     now: Option<String>,
     after: Option<String>,
@@ -140,26 +140,26 @@ struct Shown<'a> {
 
 /// Plans, shows, and does it if that was asked for.
 pub(super) async fn run(
-    options: &Options,
-    connection: &Connection,
-    asked: &Asked<'_>,
-) -> Result<(), Failure> {
-    let standing = Standing::read_any(options, connection).await?;
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
+    asked: &ResetArgs<'_>,
+) -> Result<(), CommandFailure> {
+    let standing = ApplicationState::read_any(options, connection).await?;
     let (store, stream) = standing.only_stream(options)?;
     let aws = connection.aws().await?;
-    aws.look_at(&stream.stream).await?;
-    let place = Place { aws: &aws, stream: &stream.stream, layout: store.layout() };
+    aws.check_stream(&stream.stream).await?;
+    let place = ResetContext { aws: &aws, stream: &stream.stream, layout: store.layout() };
     let changes = place.changes(asked, &stream.by_shard()).await?;
     show(&changes, options.json);
     if !asked.yes {
-        note!("nothing was written: add --yes to do it");
+        print_note!("nothing was written: add --yes to do it");
         return Ok(());
     }
-    let standing = Standing::of(store, Some(stream.stream.as_str()), &options.app).await?;
-    quiet::demand(&standing, &options.app, options.lease_time).await?;
-    let kept = Snapshot::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
+    let standing = ApplicationState::of(store, Some(stream.stream.as_str()), &options.app).await?;
+    quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
+    let kept = LeaseSnapshotFile::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
     let again = super::command(options, connection, &asked.words());
-    let mut halt = Halt::new(format!(
+    let mut halt = Interruptible::new(format!(
         "before workers start, finish it with the same command, or bring the leases back: `{}`",
         super::command(
             options,
@@ -167,8 +167,8 @@ pub(super) async fn run(
             &format!("restore {} --yes", shell_word(kept.display()))
         )
     ))?;
-    let editor = Editor::announcing(&standing.store, again);
-    for worker in quiet::dead(&standing) {
+    let editor = LeaseEditor::with_marker(&standing.store, again);
+    for worker in quiet::dead_workers(&standing) {
         halt.step(editor.fence(worker)).await?;
     }
     for change in &changes {
@@ -180,25 +180,25 @@ pub(super) async fn run(
             (None, None) => {}
         }
     }
-    editor.finish().await?;
-    note!("{} leases were reset", changes.len());
+    editor.remove_marker().await?;
+    print_note!("{} leases were reset", changes.len());
     Ok(())
 }
 
-fn show(changes: &[Change], json: bool) {
+fn show(changes: &[RowChange], json: bool) {
     let text = |checkpoint: Option<&Checkpoint>, none: &str| {
         checkpoint.map_or_else(|| none.to_owned(), checkpoint_text)
     };
     if json {
         let shown: Vec<_> = changes
             .iter()
-            .map(|change| Shown {
+            .map(|change| ShownChange {
                 shard: change.shard.as_str(),
                 now: change.now.as_ref().map(|lease| lease.checkpoint.to_string()),
                 after: change.after.as_ref().map(|lease| lease.checkpoint.to_string()),
             })
             .collect();
-        say!("{}", serde_json::to_string(&shown).unwrap_or_default());
+        print_line!("{}", serde_json::to_string(&shown).unwrap_or_default());
         return;
     }
     let mut rows = Vec::new();
@@ -217,18 +217,18 @@ fn show(changes: &[Change], json: bool) {
 }
 
 /// Where the leases are, for the questions that a plan has.
-struct Place<'a> {
-    aws: &'a Aws,
+struct ResetContext<'a> {
+    aws: &'a AwsClients,
     stream: &'a StreamName,
     layout: Layout,
 }
 
-impl Place<'_> {
+impl ResetContext<'_> {
     async fn changes(
         &self,
-        asked: &Asked<'_>,
+        asked: &ResetArgs<'_>,
         rows: &BTreeMap<ShardId, Lease>,
-    ) -> Result<Vec<Change>, Failure> {
+    ) -> Result<Vec<RowChange>, CommandFailure> {
         let list = |filter| {
             let call = move || self.aws.kinesis.list_shards(self.stream, filter);
             async move { self.aws.ask(self.stream, call).await }
@@ -236,20 +236,20 @@ impl Place<'_> {
         let all = Lineage::new(list(ShardFilter::All).await?.shards);
         let one = asked.shard.map(shard_id);
         let (filter, moment) = match (asked.to, &one) {
-            (Target::Behind(..), None) => {
-                return Err(Failure::usage(
+            (ResetTarget::Behind(..), None) => {
+                return Err(CommandFailure::usage(
                     "the number of a record needs --shard: it is one shard's",
                 ));
             }
-            (Target::Behind(sequence, sub), Some(id)) => {
+            (ResetTarget::Behind(sequence, sub), Some(id)) => {
                 let shard = self.listed(&all, id)?;
                 let after = self.wanted(&shard, rows, Position::At { sequence, sub });
                 return Ok(vec![change(id, rows, Some(after))]);
             }
-            (Target::Moment(moment), _) => match moment.start() {
+            (ResetTarget::Moment(moment), _) => match moment.start() {
                 StartPosition::TrimHorizon => (ShardFilter::AtTrimHorizon, moment),
                 StartPosition::Latest => (ShardFilter::AtLatest, moment),
-                StartPosition::AtTimestamp(ms) => (ShardFilter::AtTimestamp(ms), Moment::At(ms)),
+                StartPosition::AtTimestamp(ms) => (ShardFilter::AtTimestamp(ms), TimeSpec::At(ms)),
             },
         };
         let then = list(filter).await?;
@@ -266,7 +266,7 @@ impl Place<'_> {
             then = Lineage::new(list(ShardFilter::AtTrimHorizon).await?.shards);
         }
         if !coverage::holes(then.shards().map(|shard| shard.range)).is_empty() {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "the list of the shards of {} leaves keys out: try again when no reshard is under way",
                 self.stream
             )));
@@ -274,13 +274,13 @@ impl Place<'_> {
         let mut changes = Vec::new();
         for step in steps(&all, &then, rows) {
             changes.push(match step {
-                Step::Remove(id) => change(&id, rows, None),
-                Step::End(id) => {
-                    let after = rows.get(&id).map(WantedLease::of);
+                ResetStep::Remove(id) => change(&id, rows, None),
+                ResetStep::End(id) => {
+                    let after = rows.get(&id).map(TargetLease::of);
                     let after = after.map(|row| moved_to(row, Position::ShardEnd));
                     change(&id, rows, after)
                 }
-                Step::Place(id) => {
+                ResetStep::Place(id) => {
                     let shard = self.listed(&then, &id)?;
                     let to = self.position(&shard, moment, now_ms).await?;
                     change(&id, rows, Some(self.wanted(&shard, rows, to)))
@@ -296,16 +296,16 @@ impl Place<'_> {
         Ok(going)
     }
 
-    fn listed(&self, lineage: &Lineage, id: &ShardId) -> Result<Shard, Failure> {
+    fn listed(&self, lineage: &Lineage, id: &ShardId) -> Result<Shard, CommandFailure> {
         lineage.get(id).cloned().ok_or_else(|| {
-            Failure::usage(format!("stream {} has no shard {id} any more", self.stream))
+            CommandFailure::usage(format!("stream {} has no shard {id} any more", self.stream))
         })
     }
 
-    fn wanted(&self, shard: &Shard, rows: &BTreeMap<ShardId, Lease>, to: Position) -> WantedLease {
+    fn wanted(&self, shard: &Shard, rows: &BTreeMap<ShardId, Lease>, to: Position) -> TargetLease {
         let row = rows.get(&shard.id).cloned();
         let row = row.unwrap_or_else(|| NewLease::new(shard, to).into_lease(self.stream));
-        let mut wanted = moved_to(WantedLease::of(&row), to);
+        let mut wanted = moved_to(TargetLease::of(&row), to);
         wanted.range = wanted.range.or(Some(shard.range));
         // Children are noted at the end of a shard, which is ahead again.
         wanted.children.clear();
@@ -316,9 +316,9 @@ impl Place<'_> {
     async fn position(
         &self,
         shard: &Shard,
-        moment: Moment,
+        moment: TimeSpec,
         now_ms: u64,
-    ) -> Result<Position, Failure> {
+    ) -> Result<Position, CommandFailure> {
         match (self.layout, moment.start()) {
             (_, StartPosition::TrimHorizon) => Ok(Position::TrimHorizon),
             (Layout::Native, StartPosition::Latest) => Ok(Position::AtTimestamp(now_ms)),
@@ -331,8 +331,8 @@ impl Place<'_> {
     }
 }
 
-fn change(id: &ShardId, rows: &BTreeMap<ShardId, Lease>, after: Option<WantedLease>) -> Change {
-    Change { shard: id.clone(), now: rows.get(id).cloned(), after }
+fn change(id: &ShardId, rows: &BTreeMap<ShardId, Lease>, after: Option<TargetLease>) -> RowChange {
+    RowChange { shard: id.clone(), now: rows.get(id).cloned(), after }
 }
 
 #[cfg(test)]
@@ -368,16 +368,16 @@ mod tests {
         let steps = steps(&Lineage::new(all), &then, &rows);
         assert_eq!(
             steps,
-            [Step::Remove(id(2)), Step::Remove(id(3)), Step::End(id(0)), Step::Place(id(1))]
+            [ResetStep::Remove(id(2)), ResetStep::Remove(id(3)), ResetStep::End(id(0)), ResetStep::Place(id(1))]
         );
     }
 
     #[test]
     fn a_target_is_a_time_or_the_number_of_a_record() {
         let number = "49590338271490256608559692538361571095921575989136588898";
-        assert_eq!(number.parse(), Ok(Target::Behind(number.parse().unwrap(), 0)));
-        assert_eq!(format!("{number}/7").parse(), Ok(Target::Behind(number.parse().unwrap(), 7)));
-        assert_eq!("trim".parse(), Ok(Target::Moment(Moment::Trim)));
-        assert!("12345".parse::<Target>().is_err());
+        assert_eq!(number.parse(), Ok(ResetTarget::Behind(number.parse().unwrap(), 0)));
+        assert_eq!(format!("{number}/7").parse(), Ok(ResetTarget::Behind(number.parse().unwrap(), 7)));
+        assert_eq!("trim".parse(), Ok(ResetTarget::Moment(TimeSpec::Trim)));
+        assert!("12345".parse::<ResetTarget>().is_err());
     }
 }

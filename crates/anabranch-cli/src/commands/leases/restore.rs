@@ -1,13 +1,13 @@
 //! Bringing back what a snapshot holds.
 
-use super::application::{Standing, StreamRows};
-use super::editor::Editor;
-use super::halt::Halt;
-use super::snapshot::{KeptLayout, Snapshot, WantedLease};
-use super::{Options, quiet};
-use crate::connection::Connection;
-use crate::failure::Failure;
-use crate::output::{note, say};
+use super::application::{ApplicationState, StreamRows};
+use super::editor::LeaseEditor;
+use super::halt::Interruptible;
+use super::snapshot::{SavedLayout, LeaseSnapshotFile, TargetLease};
+use super::{LeasesOptions, quiet};
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
+use crate::output::{print_note, print_line};
 use crate::shell_word::shell_word;
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -17,14 +17,14 @@ use std::path::Path;
 
 /// Shows what a restore would change, and does it if that was asked for.
 pub(super) async fn run(
-    options: &Options,
-    connection: &Connection,
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
     file: &Path,
     yes: bool,
-) -> Result<(), Failure> {
-    let snapshot = Snapshot::read(file)?;
+) -> Result<(), CommandFailure> {
+    let snapshot = LeaseSnapshotFile::read(file)?;
     if snapshot.application != options.app {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{} is a snapshot of application {}, not of {}",
             file.display(),
             snapshot.application,
@@ -33,11 +33,11 @@ pub(super) async fn run(
     }
     let store = connection.existing_leases(&options.app, None).await?;
     let layout = match store.layout() {
-        Layout::Native => KeptLayout::Native,
-        Layout::Kcl => KeptLayout::Kcl,
+        Layout::Native => SavedLayout::Native,
+        Layout::Kcl => SavedLayout::Kcl,
     };
     if layout != snapshot.layout {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{} is of the {:?} layout, and the store has the {layout:?} one: `leases {} copy` \
              moves leases between layouts",
             file.display(),
@@ -48,29 +48,29 @@ pub(super) async fn run(
     let mut plans = Vec::new();
     for kept in &snapshot.streams {
         let stream = StreamName::from(kept.stream.as_str());
-        let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        let standing = ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
         let rows = standing.streams.first().map(StreamRows::by_shard);
-        let plan = Plan::of(kept.wanted()?, rows.unwrap_or_default());
+        let plan = RestorePlan::of(kept.wanted()?, rows.unwrap_or_default());
         plan.show(&stream);
         plans.push((stream, plan, kept.facts()));
     }
     if !yes {
-        note!("nothing was written: add --yes to do it");
+        print_note!("nothing was written: add --yes to do it");
         return Ok(());
     }
     let mut before = Vec::new();
     for (stream, _, _) in &plans {
-        let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
-        quiet::demand(&standing, &options.app, options.lease_time).await?;
+        let standing = ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
         before.push(standing);
     }
     let rows: Vec<StreamRows> = before.iter().flat_map(|it| it.streams.clone()).collect();
-    Snapshot::of_streams(&options.app, store.layout(), &rows).write_before_a_change(None)?;
+    LeaseSnapshotFile::of_streams(&options.app, store.layout(), &rows).write_before_a_change(None)?;
     let words = format!("restore {} --yes", shell_word(file.display()));
     let again = super::command(options, connection, &words);
-    let mut halt = Halt::new(format!("before workers start, finish it: `{again}`"))?;
-    let editor = Editor::announcing(&store, again);
-    for worker in before.first().into_iter().flat_map(quiet::dead) {
+    let mut halt = Interruptible::new(format!("before workers start, finish it: `{again}`"))?;
+    let editor = LeaseEditor::with_marker(&store, again);
+    for worker in before.first().into_iter().flat_map(quiet::dead_workers) {
         halt.step(editor.fence(worker)).await?;
     }
     for (stream, plan, facts) in plans {
@@ -85,21 +85,21 @@ pub(super) async fn run(
             editor.remember(&stream, facts).await?;
         }
     }
-    editor.finish().await?;
-    note!("restored");
+    editor.remove_marker().await?;
+    print_note!("restored");
     Ok(())
 }
 
 /// What changes.
-struct Plan {
+struct RestorePlan {
     /// Rows that say something else now, or are missing.
-    placed: Vec<(WantedLease, Option<Lease>)>,
+    placed: Vec<(TargetLease, Option<Lease>)>,
     /// Rows that the snapshot lacks.
     going: Vec<Lease>,
 }
 
-impl Plan {
-    fn of(wanted: Vec<WantedLease>, rows: BTreeMap<ShardId, Lease>) -> Self {
+impl RestorePlan {
+    fn of(wanted: Vec<TargetLease>, rows: BTreeMap<ShardId, Lease>) -> Self {
         let kept: BTreeSet<ShardId> = wanted.iter().map(|lease| lease.shard.clone()).collect();
         let placed = wanted
             .into_iter()
@@ -107,7 +107,7 @@ impl Plan {
                 let now = rows.get(&wanted.shard).cloned();
                 (wanted, now)
             })
-            .filter(|(wanted, now)| now.as_ref().map(WantedLease::of).as_ref() != Some(wanted))
+            .filter(|(wanted, now)| now.as_ref().map(TargetLease::of).as_ref() != Some(wanted))
             .collect();
         let going = rows.into_values().filter(|row| !kept.contains(&row.key.shard)).collect();
         Self { placed, going }
@@ -115,14 +115,14 @@ impl Plan {
 
     fn show(&self, stream: &StreamName) {
         if self.placed.is_empty() && self.going.is_empty() {
-            say!("{stream}: everything is as in the snapshot");
+            print_line!("{stream}: everything is as in the snapshot");
         }
         for (wanted, now) in &self.placed {
             let now = now.as_ref().map_or("no lease".to_owned(), |row| row.checkpoint.to_string());
-            say!("{stream}/{}: {now} becomes {}", wanted.shard, wanted.checkpoint);
+            print_line!("{stream}/{}: {now} becomes {}", wanted.shard, wanted.checkpoint);
         }
         for row in &self.going {
-            say!("{} goes", row.key);
+            print_line!("{} goes", row.key);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The leases of an application as a file: everything that a store can be made of again.
 
-use super::Options;
-use super::application::{Standing, StreamRows};
-use crate::connection::Connection;
-use crate::failure::Failure;
+use super::LeasesOptions;
+use super::application::{ApplicationState, StreamRows};
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use crate::moment;
-use crate::output::note;
+use crate::output::print_note;
 use anabranch::clock::Clock;
 use anabranch::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
@@ -18,34 +18,34 @@ use std::path::{Path, PathBuf};
 
 /// An application, as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Snapshot {
+pub(crate) struct LeaseSnapshotFile {
     pub(crate) application: String,
-    pub(crate) layout: KeptLayout,
+    pub(crate) layout: SavedLayout,
     pub(crate) taken: String,
-    pub(crate) streams: Vec<KeptStream>,
+    pub(crate) streams: Vec<SavedStream>,
 }
 
 /// In which layout the rows were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum KeptLayout {
+pub(crate) enum SavedLayout {
     Native,
     Kcl,
 }
 
 /// The rows of a stream, as they were.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptStream {
+pub(crate) struct SavedStream {
     pub(crate) stream: String,
     pub(crate) t0_ms: Option<u64>,
     pub(crate) created_ms: Option<u64>,
     pub(crate) first_sync_done: Option<bool>,
-    pub(crate) leases: Vec<KeptLease>,
+    pub(crate) leases: Vec<SavedLease>,
 }
 
 /// One row, as it was. Positions are in the text form that keeps everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptLease {
+pub(crate) struct SavedLease {
     pub(crate) shard: String,
     pub(crate) owner: Option<String>,
     pub(crate) term: u64,
@@ -60,7 +60,7 @@ pub(crate) struct KeptLease {
 
 /// What a row is to say, whoever owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WantedLease {
+pub(crate) struct TargetLease {
     pub(crate) shard: ShardId,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) pending: Option<PendingCheckpoint>,
@@ -69,9 +69,9 @@ pub(crate) struct WantedLease {
     pub(crate) range: Option<HashRange>,
 }
 
-impl Snapshot {
+impl LeaseSnapshotFile {
     /// Of what there is now.
-    pub(crate) fn of(application: &str, standing: &Standing) -> Self {
+    pub(crate) fn of(application: &str, standing: &ApplicationState) -> Self {
         Self::of_streams(application, standing.store.layout(), &standing.streams)
     }
 
@@ -80,11 +80,11 @@ impl Snapshot {
         Self {
             application: application.to_owned(),
             layout: match layout {
-                Layout::Native => KeptLayout::Native,
-                Layout::Kcl => KeptLayout::Kcl,
+                Layout::Native => SavedLayout::Native,
+                Layout::Kcl => SavedLayout::Kcl,
             },
             taken: moment::text(Clock::machine().wall_ms()),
-            streams: streams.iter().map(KeptStream::of).collect(),
+            streams: streams.iter().map(SavedStream::of).collect(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Snapshot {
     }
 
     /// Writes it to a file that must not be there. When it returns, it is on the disk.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), CommandFailure> {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
             file.write_all(self.to_json().as_bytes())?;
@@ -101,12 +101,12 @@ impl Snapshot {
             file.sync_all()
         };
         write().map_err(|error: std::io::Error| {
-            Failure::usage(format!("the snapshot {} can't be written: {error}", path.display()))
+            CommandFailure::usage(format!("the snapshot {} can't be written: {error}", path.display()))
         })
     }
 
     /// Writes it where the operator wants it, or beside where he stands. Gives the file.
-    pub(crate) fn write_before_a_change(&self, path: Option<&Path>) -> Result<PathBuf, Failure> {
+    pub(crate) fn write_before_a_change(&self, path: Option<&Path>) -> Result<PathBuf, CommandFailure> {
         let path = path.map_or_else(
             || {
                 let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
@@ -117,28 +117,28 @@ impl Snapshot {
             Path::to_owned,
         );
         self.write(&path)?;
-        note!("the leases as they were are in {}", path.display());
+        print_note!("the leases as they were are in {}", path.display());
         Ok(path)
     }
 
     /// Reads a file back.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Self, CommandFailure> {
         let name = path.display();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("{name} can't be read: {error}")))?;
+            .map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
         serde_json::from_str(&text)
-            .map_err(|error| Failure::usage(format!("{name} is not a snapshot of leases: {error}")))
+            .map_err(|error| CommandFailure::usage(format!("{name} is not a snapshot of leases: {error}")))
     }
 }
 
-impl KeptStream {
+impl SavedStream {
     fn of(rows: &StreamRows) -> Self {
         Self {
             stream: rows.stream.to_string(),
             t0_ms: rows.facts.map(|facts| facts.t0_ms),
             created_ms: rows.facts.map(|facts| facts.created_ms),
             first_sync_done: rows.facts.map(|facts| facts.first_sync_done),
-            leases: rows.rows.iter().map(KeptLease::of).collect(),
+            leases: rows.rows.iter().map(SavedLease::of).collect(),
         }
     }
 
@@ -152,12 +152,12 @@ impl KeptStream {
     }
 
     /// What the rows are to say.
-    pub(crate) fn wanted(&self) -> Result<Vec<WantedLease>, Failure> {
-        self.leases.iter().map(KeptLease::wanted).collect()
+    pub(crate) fn wanted(&self) -> Result<Vec<TargetLease>, CommandFailure> {
+        self.leases.iter().map(SavedLease::wanted).collect()
     }
 }
 
-impl KeptLease {
+impl SavedLease {
     pub(crate) fn of(lease: &Lease) -> Self {
         let names = |ids: &[ShardId]| ids.iter().map(ToString::to_string).collect();
         let state = lease.pending.as_ref().and_then(|pending| pending.state.as_ref());
@@ -175,9 +175,9 @@ impl KeptLease {
         }
     }
 
-    fn wanted(&self) -> Result<WantedLease, Failure> {
+    fn wanted(&self) -> Result<TargetLease, CommandFailure> {
         let wrong = |what: &str, why: &dyn std::fmt::Display| {
-            Failure::usage(format!("the {what} of {} can't be read: {why}", self.shard))
+            CommandFailure::usage(format!("the {what} of {} can't be read: {why}", self.shard))
         };
         let ids = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect();
         let range = match (&self.starting_hash_key, &self.ending_hash_key) {
@@ -202,7 +202,7 @@ impl KeptLease {
                 Some(PendingCheckpoint { position, state })
             }
         };
-        Ok(WantedLease {
+        Ok(TargetLease {
             shard: self.shard.as_str().into(),
             checkpoint: self.checkpoint.parse().map_err(|why| wrong("checkpoint", &why))?,
             pending,
@@ -213,7 +213,7 @@ impl KeptLease {
     }
 }
 
-impl WantedLease {
+impl TargetLease {
     /// What a row says now.
     pub(crate) fn of(lease: &Lease) -> Self {
         Self {
@@ -229,15 +229,15 @@ impl WantedLease {
 
 /// Writes all leases to a file.
 pub(super) async fn run(
-    options: &Options,
-    connection: &Connection,
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
     file: &Path,
-) -> Result<(), Failure> {
-    let standing = Standing::read(options, connection).await?;
-    standing.demand_all()?;
-    let snapshot = Snapshot::of(&options.app, &standing);
+) -> Result<(), CommandFailure> {
+    let standing = ApplicationState::read(options, connection).await?;
+    standing.require_readable()?;
+    let snapshot = LeaseSnapshotFile::of(&options.app, &standing);
     snapshot.write(file)?;
     let count: usize = snapshot.streams.iter().map(|stream| stream.leases.len()).sum();
-    note!("{count} leases are in {}", file.display());
+    print_note!("{count} leases are in {}", file.display());
     Ok(())
 }

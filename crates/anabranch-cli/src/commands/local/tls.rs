@@ -1,6 +1,6 @@
 //! TLS of `anabranch local`: its options, and the file that clients trust.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use anabranch_local::Tls;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,13 @@ impl TlsOptions {
     }
 
     /// The certificate to listen with; `None` without TLS.
-    pub(super) fn certificate(&self, data: Option<&Path>) -> Result<Option<Tls>, Failure> {
+    pub(super) fn certificate(&self, data: Option<&Path>) -> Result<Option<Tls>, CommandFailure> {
         if !self.tls {
             return Ok(None);
         }
         let tls = match (&self.cert, &self.key, data) {
             (Some(cert), Some(key), _) => Tls::from_pem_files(cert, key).map_err(|problem| {
-                Failure::usage(format!(
+                CommandFailure::usage(format!(
                     "{problem}; give a certificate and its key in PEM, or leave --cert and --key \
                      out to have them made"
                 ))
@@ -78,7 +78,7 @@ impl CaFile {
         options: &TlsOptions,
         data: Option<&Path>,
         pem: &str,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let kept = match (&options.cert, data) {
             (Some(cert), _) => Some(cert.clone()),
             (None, Some(data)) => Some(data.join(DATA_SUBFOLDER).join("ca.pem")),
@@ -92,7 +92,7 @@ impl CaFile {
             None => Self::temporary(pem),
         };
         named.map_err(|error| {
-            Failure::usage(format!(
+            CommandFailure::usage(format!(
                 "cannot write the certificate for clients in {}: {error}; choose another folder \
                  with TMPDIR, or keep it with --data",
                 std::env::temp_dir().display()

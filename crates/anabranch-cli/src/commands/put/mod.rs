@@ -7,18 +7,18 @@
 pub(crate) mod send;
 mod tally;
 
-use crate::connection::Connection;
-use crate::failure::Failure;
-use crate::input::{Input, Line, Lines};
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
+use crate::input::{Input, InputLine, Lines};
 use crate::line;
-use crate::output::note;
+use crate::output::print_note;
 use anabranch::producer::NewRecord;
 use anabranch_model::ids::StreamName;
 use bytes::Bytes;
-pub(crate) use send::{Origin, Sending, Sink};
+pub(crate) use send::{RecordOrigin, SendOptions, PutSink};
 use std::path::PathBuf;
 use std::pin::Pin;
-pub(crate) use tally::Tally;
+pub(crate) use tally::PutCounts;
 
 /// What can be chosen about a put.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,7 +32,7 @@ refuses stops its key, so that nothing passes it. Exit code 1 when a record has 
 A refusal of the caller (permissions, credentials, the stream's encryption key) is none of a record: \
 before the first record is placed it ends the command after a few seconds, and later records wait \
 until it is over, or for --timeout.")]
-pub(crate) struct Options {
+pub(crate) struct PutOptions {
     /// The stream
     stream: String,
     /// Files to read; without any, or for -, standard input
@@ -47,22 +47,22 @@ pub(crate) struct Options {
     #[arg(long)]
     skip_bad_lines: bool,
     #[command(flatten)]
-    sending: Sending,
+    sending: SendOptions,
     /// Print the summary as a JSON object on standard output
     #[arg(long)]
     json: bool,
 }
 
 /// Puts all lines.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: PutOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     if options.key.as_deref() == Some("") {
-        return Err(Failure::usage("--key is empty: give one of 1 to 256 characters"));
+        return Err(CommandFailure::usage("--key is empty: give one of 1 to 256 characters"));
     }
     let input = Input::open(&options.files)?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    let stop = crate::stop::signals(1)?;
-    let mut sink = Sink::start(&aws, &stream, &options.sending).await?;
+    let stop = crate::stop::wait_for_signal(1)?;
+    let mut sink = PutSink::start(&aws, &stream, &options.sending).await?;
     let fed = feed(&options, input, &mut sink, stop).await;
     let tally = sink.close().await;
     tally.report(&stream, options.json);
@@ -72,35 +72,35 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
 
 /// Reads lines and puts them, until the input ends, is wrong, or somebody asks to stop.
 async fn feed(
-    options: &Options,
+    options: &PutOptions,
     input: Input,
-    sink: &mut Sink,
+    sink: &mut PutSink,
     stop: impl Future<Output = ()>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut lines = input.lines();
     let mut stop = std::pin::pin!(stop);
-    let mut forced = std::pin::pin!(crate::stop::signals(2)?);
+    let mut forced = std::pin::pin!(crate::stop::wait_for_signal(2)?);
     loop {
         let Some(line) = next(&mut lines, sink, stop.as_mut()).await? else { return Ok(()) };
-        let origin = Origin::from(&line);
+        let origin = RecordOrigin::from(&line);
         let record = match read(options, &line) {
             Ok(Some(record)) => record,
             Ok(None) => continue,
             Err(why) if options.skip_bad_lines => {
-                note!("warning: {origin}: {why}; it is skipped");
+                print_note!("warning: {origin}: {why}; it is skipped");
                 sink.tally().refuse();
                 continue;
             }
             Err(why) => {
-                return Err(Failure::result(format!(
+                return Err(CommandFailure::result(format!(
                     "{origin}: {why}. The lines before it were put, the rest was not"
                 )));
             }
         };
         tokio::select! {
             biased;
-            () = &mut forced => return Err(Failure::result("stopped at once by a second signal")),
-            () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
+            () = &mut forced => return Err(CommandFailure::result("stopped at once by a second signal")),
+            () = &mut stop => return Err(CommandFailure::result("stopped before the end of the input")),
             put = sink.put(origin, record) => put?,
         }
     }
@@ -109,22 +109,22 @@ async fn feed(
 /// The next line; `None` behind the last. What was put before it need not wait for it.
 pub(crate) async fn next(
     lines: &mut Lines,
-    sink: &mut Sink,
+    sink: &mut PutSink,
     stop: Pin<&mut impl Future<Output = ()>>,
-) -> Result<Option<Line>, Failure> {
-    if let Some(line) = lines.at_hand() {
+) -> Result<Option<InputLine>, CommandFailure> {
+    if let Some(line) = lines.try_recv() {
         return Ok(Some(line));
     }
     tokio::select! {
         biased;
-        () = stop => Err(Failure::result("stopped before the end of the input")),
+        () = stop => Err(CommandFailure::result("stopped before the end of the input")),
         () = sink.refused() => Err(sink.gave_up()),
         line = async { sink.hand_over().await; lines.recv().await } => line.transpose(),
     }
 }
 
 /// The record of a line; `None` for an empty line between JSON objects.
-fn read(options: &Options, line: &Line) -> Result<Option<NewRecord>, String> {
+fn read(options: &PutOptions, line: &InputLine) -> Result<Option<NewRecord>, String> {
     match &options.key {
         Some(key) => line::new_record(key.clone(), Bytes::copy_from_slice(&line.text)).map(Some),
         None if line.text.iter().all(u8::is_ascii_whitespace) => Ok(None),

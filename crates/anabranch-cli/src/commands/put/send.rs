@@ -1,9 +1,9 @@
 //! The producer behind `put` and `cp`, and what became of each record.
 
-use super::{Tally, tally};
-use crate::connection::Aws;
-use crate::failure::Failure;
-use crate::input::Line;
+use super::{PutCounts, tally};
+use crate::connection::AwsClients;
+use crate::failure::CommandFailure;
+use crate::input::InputLine;
 use crate::notice;
 use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
@@ -35,7 +35,7 @@ const STOPPED_MAX: usize = 10_000;
 
 /// How records are sent.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Sending {
+pub(crate) struct SendOptions {
     /// Send many records as one KPL aggregate: faster, for readers that take them apart, as KCL,
     /// this program and its library do
     #[arg(long)]
@@ -63,16 +63,16 @@ pub(crate) fn producer_name(text: &str) -> Result<String, String> {
 }
 
 /// Where records go, and the count of what became of them.
-pub(crate) struct Sink {
+pub(crate) struct PutSink {
     producer: Producer,
     /// Tickets on their way to the count.
-    tickets: mpsc::Sender<Put>,
+    tickets: mpsc::Sender<PendingPut>,
     /// Those that are not on their way yet.
-    accepted: Vec<Put>,
+    accepted: Vec<PendingPut>,
     /// Keys with a record that the producer did not take: nothing may pass it.
     stopped: BTreeSet<OrderingKey>,
     /// What is counted so far.
-    tally: Arc<Tally>,
+    tally: Arc<PutCounts>,
     /// The task that counts.
     counting: JoinSet<()>,
     /// The task that gives up where the stream refuses the very first records.
@@ -83,20 +83,20 @@ pub(crate) struct Sink {
 
 /// Where a record came from, for messages.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum RecordOrigin {
     /// A line of a file, by the file's name and the line's number.
     Line(Arc<str>, u64),
     /// A record of a stream.
     Record(ShardId, SequenceNumber),
 }
 
-impl From<&Line> for Origin {
-    fn from(line: &Line) -> Self {
+impl From<&InputLine> for RecordOrigin {
+    fn from(line: &InputLine) -> Self {
         Self::Line(Arc::clone(&line.source), line.number)
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for RecordOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(source, number) => write!(f, "{source}, line {number}"),
@@ -106,23 +106,23 @@ impl fmt::Display for Origin {
 }
 
 /// A record that was accepted.
-struct Put {
-    origin: Origin,
+struct PendingPut {
+    origin: RecordOrigin,
     /// Its bytes.
     bytes: usize,
     ticket: Ticket,
 }
 
-impl Sink {
+impl PutSink {
     /// Starts a producer for the stream, after a look at it.
     pub(crate) async fn start(
-        aws: &Aws,
+        aws: &AwsClients,
         stream: &StreamName,
-        sending: &Sending,
-    ) -> Result<Self, Failure> {
-        aws.look_if_allowed(stream).await?;
+        sending: &SendOptions,
+    ) -> Result<Self, CommandFailure> {
+        aws.check_if_allowed(stream).await?;
         let aggregation = if sending.aggregate { Aggregation::ByShard } else { Aggregation::Off };
-        let access = watch::Sender::new(Access::Untried);
+        let access = watch::Sender::new(StreamAccess::Untried);
         let access_now = access.subscribe();
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
@@ -137,7 +137,7 @@ impl Sink {
         let started = builder.start(aws.kinesis.clone()).await;
         let producer = started.map_err(|error| start_failure(&error))?;
         let (tickets, waiting) = mpsc::channel(WAITING);
-        let tally = Arc::new(Tally::new(producer.id().clone(), Clock::machine()));
+        let tally = Arc::new(PutCounts::new(producer.id().clone(), Clock::machine()));
         let mut counting = JoinSet::new();
         counting.spawn(count(waiting, Arc::clone(&tally)));
         let (accepted, stopped) = (Vec::new(), BTreeSet::new());
@@ -154,7 +154,7 @@ impl Sink {
 
     /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
     /// over, which is done for many at once: see [`Sink::hand_over`].
-    pub(crate) async fn put(&mut self, origin: Origin, record: NewRecord) -> Result<(), Failure> {
+    pub(crate) async fn put(&mut self, origin: RecordOrigin, record: NewRecord) -> Result<(), CommandFailure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
             self.tally.refused(&origin, &tally::reason(&RejectReason::KeyStopped));
@@ -171,7 +171,7 @@ impl Sink {
         };
         match put {
             Ok(ticket) => {
-                self.accepted.push(Put { origin, bytes, ticket });
+                self.accepted.push(PendingPut { origin, bytes, ticket });
                 if self.accepted.len() >= HANDFUL {
                     self.hand_over().await;
                 }
@@ -200,18 +200,18 @@ impl Sink {
     }
 
     /// Why no record is put any more.
-    pub(crate) fn gave_up(&self) -> Failure {
+    pub(crate) fn gave_up(&self) -> CommandFailure {
         let stream = self.producer.stream();
-        Failure::result(format!(
+        CommandFailure::result(format!(
             "{stream} refuses this producer, so the rest was not put: check the permissions, the \
              credentials and the stream's encryption key; --timeout waits for longer"
         ))
     }
 
     /// Lets no later record of the key pass.
-    fn stop(&mut self, key: &OrderingKey) -> Result<(), Failure> {
+    fn stop(&mut self, key: &OrderingKey) -> Result<(), CommandFailure> {
         if self.stopped.len() == STOPPED_MAX {
-            return Err(Failure::result(format!(
+            return Err(CommandFailure::result(format!(
                 "more than {STOPPED_MAX} keys stand stopped: the rest was not put"
             )));
         }
@@ -222,14 +222,14 @@ impl Sink {
     }
 
     /// What is counted so far.
-    pub(crate) fn tally(&self) -> &Tally {
+    pub(crate) fn tally(&self) -> &PutCounts {
         &self.tally
     }
 
     /// Waits until every record has its outcome. Whoever insists on a stop ends the wait.
-    pub(crate) async fn close(mut self) -> Arc<Tally> {
+    pub(crate) async fn close(mut self) -> Arc<PutCounts> {
         let patience = async {
-            match crate::stop::insistence() {
+            match crate::stop::wait_for_forced_stop() {
                 Ok(stop) => stop.await,
                 Err(_) => std::future::pending().await,
             }
@@ -256,7 +256,7 @@ impl Sink {
 
 /// The state of knowledge about whether the stream takes records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+enum StreamAccess {
     /// It was not asked yet.
     Untried,
     /// It has taken none, and refuses the producer.
@@ -266,17 +266,17 @@ enum Access {
 }
 
 /// Keeps what events tell of the stream's access.
-fn watched(access: watch::Sender<Access>) -> Events {
+fn watched(access: watch::Sender<StreamAccess>) -> Events {
     Events::new(move |event| {
         let now = match event {
-            Event::Producer(ProducerEvent::Paused { .. }) => Access::Refused,
+            Event::Producer(ProducerEvent::Paused { .. }) => StreamAccess::Refused,
             Event::Producer(ProducerEvent::Placed { .. } | ProducerEvent::Resumed { .. }) => {
-                Access::Granted
+                StreamAccess::Granted
             }
             _ => return,
         };
         access.send_if_modified(|access| {
-            let changes = *access != Access::Granted && *access != now;
+            let changes = *access != StreamAccess::Granted && *access != now;
             if changes {
                 *access = now;
             }
@@ -289,13 +289,13 @@ fn watched(access: watch::Sender<Access>) -> Events {
 /// that has taken records is waited for: it may be a permission that comes back.
 async fn give_up(
     producer: Producer,
-    mut access: watch::Receiver<Access>,
+    mut access: watch::Receiver<StreamAccess>,
     given_up: CancellationToken,
 ) {
-    if access.wait_for(|access| *access != Access::Untried).await.is_err() {
+    if access.wait_for(|access| *access != StreamAccess::Untried).await.is_err() {
         return;
     }
-    let granted = access.wait_for(|access| *access == Access::Granted);
+    let granted = access.wait_for(|access| *access == StreamAccess::Granted);
     if tokio::time::timeout(REFUSED, granted).await.is_err() {
         producer.close(LAST_REPLY).await;
         given_up.cancel();
@@ -303,21 +303,21 @@ async fn give_up(
 }
 
 /// Counts outcomes in the order of the puts.
-async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
+async fn count(mut waiting: mpsc::Receiver<PendingPut>, tally: Arc<PutCounts>) {
     let mut puts = Vec::with_capacity(HANDFUL);
     while waiting.recv_many(&mut puts, HANDFUL).await > 0 {
-        for Put { origin, bytes, ticket } in puts.drain(..) {
-            tally.settle(&origin, bytes, &ticket.await);
+        for PendingPut { origin, bytes, ticket } in puts.drain(..) {
+            tally.count_outcome(&origin, bytes, &ticket.await);
         }
     }
 }
 
-fn start_failure(error: &ProducerStartError) -> Failure {
+fn start_failure(error: &ProducerStartError) -> CommandFailure {
     match error {
-        ProducerStartError::IgnoresKeys { stream } => Failure::usage(format!(
+        ProducerStartError::IgnoresKeys { stream } => CommandFailure::usage(format!(
             "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
              can't keep their order: set it to USER_PARTITION_KEY"
         )),
-        other => Failure::usage(other),
+        other => CommandFailure::usage(other),
     }
 }

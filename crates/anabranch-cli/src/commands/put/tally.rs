@@ -1,9 +1,9 @@
 //! What became of the records of a put: counted, shown, and judged.
 
-use super::send::Origin;
-use crate::failure::Failure;
+use super::send::RecordOrigin;
+use crate::failure::CommandFailure;
 use crate::moment;
-use crate::output::{note, say};
+use crate::output::{print_note, print_line};
 use anabranch::clock::Clock;
 use anabranch::producer::{OrderingKey, Outcome, ProducerId, RejectReason};
 use anabranch_model::ids::StreamName;
@@ -21,7 +21,7 @@ const TOLD: u64 = 10;
 const NAMED: usize = 10;
 
 /// The counts. Shared by whoever puts and whoever waits for outcomes.
-pub(crate) struct Tally {
+pub(crate) struct PutCounts {
     /// Who puts.
     producer: ProducerId,
     placed: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
 
 /// The counts as they stand, for a script.
 #[derive(Debug, Serialize)]
-struct Summary<'a> {
+struct PutReport<'a> {
     stream: &'a str,
     producer: &'a str,
     placed: u64,
@@ -51,7 +51,7 @@ struct Summary<'a> {
     seconds: f64,
 }
 
-impl Tally {
+impl PutCounts {
     pub(crate) fn new(producer: ProducerId, clock: Clock) -> Self {
         // It draws nothing where standard error is no terminal.
         let bar = ProgressBar::new_spinner();
@@ -75,7 +75,7 @@ impl Tally {
     }
 
     /// Counts an outcome.
-    pub(super) fn settle(&self, origin: &Origin, bytes: usize, outcome: &Outcome) {
+    pub(super) fn count_outcome(&self, origin: &RecordOrigin, bytes: usize, outcome: &Outcome) {
         match outcome {
             Outcome::Placed { .. } => {
                 self.placed.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Tally {
             Outcome::Rejected { why, .. } => self.refused(origin, &reason(why)),
             Outcome::Unknown { .. } => {
                 let count = self.unknown.fetch_add(1, Ordering::Relaxed);
-                self.tell(
+                self.print_problem(
                     count,
                     origin,
                     "nobody knows whether it is in the stream: a reply was lost",
@@ -95,9 +95,9 @@ impl Tally {
     }
 
     /// Counts a record that was not taken, and says why.
-    pub(super) fn refused(&self, origin: &Origin, why: &str) {
+    pub(super) fn refused(&self, origin: &RecordOrigin, why: &str) {
         let count = self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell(count, origin, why);
+        self.print_problem(count, origin, why);
     }
 
     /// Counts a line that was told of elsewhere.
@@ -105,12 +105,12 @@ impl Tally {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, count: u64, origin: &Origin, why: &str) {
+    fn print_problem(&self, count: u64, origin: &RecordOrigin, why: &str) {
         if count < TOLD {
-            self.bar.suspend(|| note!("warning: {origin}: {why}"));
+            self.bar.suspend(|| print_note!("warning: {origin}: {why}"));
         } else if count == TOLD {
             self.bar
-                .suspend(|| note!("warning: more records have no place; they are counted only"));
+                .suspend(|| print_note!("warning: more records have no place; they are counted only"));
         }
     }
 
@@ -128,7 +128,7 @@ impl Tally {
     pub(crate) fn report(&self, stream: &StreamName, json: bool) {
         let stopped = self.stopped.get().into_iter().flatten();
         let took_ms = self.clock.now_ms() - self.began_ms;
-        let summary = Summary {
+        let summary = PutReport {
             stream: stream.as_str(),
             producer: self.producer.as_str(),
             placed: Self::count(&self.placed),
@@ -139,10 +139,10 @@ impl Tally {
             seconds: seconds(took_ms),
         };
         if json {
-            say!("{}", serde_json::to_string(&summary).unwrap_or_default());
+            print_line!("{}", serde_json::to_string(&summary).unwrap_or_default());
             return;
         }
-        note!(
+        print_note!(
             "{stream}: {} placed ({} bytes), {} refused, {} unknown, in {}",
             summary.placed,
             summary.bytes,
@@ -155,16 +155,16 @@ impl Tally {
                 summary.stopped_keys.iter().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = summary.stopped_keys.len() - named.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            note!("keys that a refused record stopped: {}{more}", named.join(", "));
+            print_note!("keys that a refused record stopped: {}{more}", named.join(", "));
         }
     }
 
     /// Whether every record has its place.
-    pub(crate) fn verdict(&self, stream: &StreamName) -> Result<(), Failure> {
+    pub(crate) fn verdict(&self, stream: &StreamName) -> Result<(), CommandFailure> {
         match (Self::count(&self.refused), Self::count(&self.unknown)) {
             (0, 0) => Ok(()),
-            (refused, 0) => Err(Failure::result(format!("{refused} records are not in {stream}"))),
-            (refused, unknown) => Err(Failure::result(format!(
+            (refused, 0) => Err(CommandFailure::result(format!("{refused} records are not in {stream}"))),
+            (refused, unknown) => Err(CommandFailure::result(format!(
                 "{refused} records are not in {stream}, and {unknown} may be or not"
             ))),
         }

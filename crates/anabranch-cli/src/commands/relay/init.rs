@@ -1,17 +1,17 @@
 //! `relay init`: makes the table, or prints how.
 
 use super::could_not_start;
-use super::outbox::Outbox;
-use crate::failure::Failure;
-use crate::output::{note, show};
-use anabranch_outbox::Init;
+use super::outbox::OutboxOptions;
+use crate::failure::CommandFailure;
+use crate::output::{print_note, show};
+use anabranch_outbox::InitReport;
 
 /// How the table is made.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 With a database, only what is missing is done or printed, so it may be run again, and on a table of \
 your own (--columns). Without one, --print gives the whole script for your own migrations.")]
-pub(super) struct Options {
+pub(super) struct RelayInitOptions {
     /// Print the statements, and change nothing
     #[arg(long)]
     print: bool,
@@ -22,11 +22,11 @@ pub(super) struct Options {
 }
 
 /// Makes the table, or prints how.
-pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure> {
+pub(super) async fn run(options: RelayInitOptions, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let table = outbox.table()?.with_notify(!options.no_notify);
     let database = match outbox.named_database()? {
         None if options.print => {
-            show(&Init::fresh(&table).script());
+            show(&InitReport::fresh(&table).script());
             return Ok(());
         }
         None => outbox.database()?,
@@ -38,9 +38,9 @@ pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure
     if options.print {
         show(&done.script());
     } else if done.statements.is_empty() {
-        note!("{label} is ready: nothing was missing");
+        print_note!("{label} is ready: nothing was missing");
     } else {
-        note!("{label} is ready: {} statements were run", done.statements.len());
+        print_note!("{label} is ready: {} statements were run", done.statements.len());
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ mod init;
 mod status;
 mod unpark;
 
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use anabranch_outbox::RelayError;
-use outbox::Outbox;
+use outbox::OutboxOptions;
 
 /// What can be chosen about a relay.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,21 +19,21 @@ use outbox::Outbox;
 Every committed row goes into the stream at least once, rows of a key in the order of their causes; \
 a row that was rolled back never. Run several for safety: one works, another takes over.
 Tables, formats and what is promised: docs/outbox.md.")]
-pub(crate) struct Options {
+pub(crate) struct RelayOptions {
     #[command(subcommand)]
-    task: Option<Task>,
+    task: Option<RelayCommand>,
     #[command(flatten)]
-    outbox: Outbox,
+    outbox: OutboxOptions,
     #[command(flatten)]
-    run: run::Options,
+    run: run::RelayRunOptions,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Task {
+enum RelayCommand {
     /// Make the table, or what is missing of it, and check it
-    Init(init::Options),
+    Init(init::RelayInitOptions),
     /// Show what waits, who relays, what is parked, and which transactions hold rows up
-    Status(status::Options),
+    Status(status::RelayStatusOptions),
     /// Give up a parked row: it is removed unsent, and its key goes on behind it
     Skip {
         /// The row
@@ -52,20 +52,20 @@ enum Task {
 }
 
 /// Relays, or does what is asked about a relay.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: RelayOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     let outbox = options.outbox;
     match options.task {
         None => Box::pin(run::run(options.run, &outbox, connection)).await,
-        Some(Task::Init(options)) => Box::pin(init::run(options, &outbox)).await,
-        Some(Task::Status(options)) => Box::pin(status::run(options, &outbox)).await,
-        Some(Task::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
-        Some(Task::Retry { key: Some(key), .. }) => Box::pin(unpark::retry(&key, &outbox)).await,
-        Some(Task::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
+        Some(RelayCommand::Init(options)) => Box::pin(init::run(options, &outbox)).await,
+        Some(RelayCommand::Status(options)) => Box::pin(status::run(options, &outbox)).await,
+        Some(RelayCommand::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
+        Some(RelayCommand::Retry { key: Some(key), .. }) => Box::pin(unpark::retry(&key, &outbox)).await,
+        Some(RelayCommand::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
     }
 }
 
-fn could_not_start(error: RelayError) -> Failure {
-    Failure::usage(error)
+fn could_not_start(error: RelayError) -> CommandFailure {
+    CommandFailure::usage(error)
 }
 
 /// A number of things, in words that fit it.

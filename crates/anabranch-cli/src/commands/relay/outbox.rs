@@ -1,13 +1,13 @@
 //! Which outbox: what all commands about a relay are told.
 
 use super::could_not_start;
-use crate::failure::Failure;
-use anabranch_outbox::{AfterSend, Columns, Database, Table};
+use crate::failure::CommandFailure;
+use anabranch_outbox::{AfterSend, ColumnNames, Database, OutboxTable};
 
 /// Which outbox.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Outbox")]
-pub(super) struct Outbox {
+pub(super) struct OutboxOptions {
     /// Where the database is: `postgres://user:password@host:port/name`
     #[arg(long, global = true, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     database: Option<String>,
@@ -22,23 +22,23 @@ pub(super) struct Outbox {
     keep: bool,
 }
 
-impl Outbox {
+impl OutboxOptions {
     /// The database, if one was named.
-    pub(super) fn named_database(&self) -> Result<Option<Database>, Failure> {
-        self.database.as_deref().map(Database::at).transpose().map_err(could_not_start)
+    pub(super) fn named_database(&self) -> Result<Option<Database>, CommandFailure> {
+        self.database.as_deref().map(Database::from_url).transpose().map_err(could_not_start)
     }
 
     /// The database.
-    pub(super) fn database(&self) -> Result<Database, Failure> {
+    pub(super) fn database(&self) -> Result<Database, CommandFailure> {
         let missing = "nothing says where the database is: give --database \
                        postgres://user:password@host:port/name, or set DATABASE_URL";
-        self.named_database()?.ok_or_else(|| Failure::usage(missing))
+        self.named_database()?.ok_or_else(|| CommandFailure::usage(missing))
     }
 
     /// The table.
-    pub(super) fn table(&self) -> Result<Table, Failure> {
-        let columns = Columns::parse(&self.columns).map_err(could_not_start)?;
-        let table = Table::named(&self.table).map_err(could_not_start)?;
+    pub(super) fn table(&self) -> Result<OutboxTable, CommandFailure> {
+        let columns = ColumnNames::parse(&self.columns).map_err(could_not_start)?;
+        let table = OutboxTable::named(&self.table).map_err(could_not_start)?;
         let after = if self.keep { AfterSend::Mark } else { AfterSend::Delete };
         Ok(table.with_columns(columns).with_after_send(after))
     }

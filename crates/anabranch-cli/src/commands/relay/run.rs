@@ -1,15 +1,15 @@
 //! Relaying until somebody asks to stop.
 
-use super::outbox::Outbox;
+use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
 use crate::commands::put::send::producer_name;
-use crate::connection::Connection;
-use crate::failure::Failure;
+use crate::connection::ConnectionSettings;
+use crate::failure::CommandFailure;
 use crate::notice;
-use crate::output::note;
+use crate::output::print_note;
 use anabranch::event::{Event, Events, RelayEvent};
 use anabranch::producer::Aggregation;
-use anabranch_outbox::{Format, Relay, RelayError};
+use anabranch_outbox::{RowFormat, Relay, RelayError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 /// How rows are carried.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Options {
+pub(super) struct RelayRunOptions {
     /// The stream
     #[arg(long, required = true)]
     stream: Option<String>,
     /// What a row becomes: envelope (JSON with the event's id, headers and data) or data (as it is)
     #[arg(long, value_name = "FORMAT", default_value = "envelope")]
-    format: RowFormat,
+    format: RowFormatArg,
     /// One record of the stream for each row, for readers that can't take aggregates apart
     #[arg(long)]
     no_aggregation: bool,
@@ -50,29 +50,29 @@ pub(super) struct Options {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum RowFormat {
+enum RowFormatArg {
     Envelope,
     Data,
 }
 
 /// Relays until somebody asks to stop.
 pub(super) async fn run(
-    options: Options,
-    outbox: &Outbox,
-    connection: &Connection,
-) -> Result<(), Failure> {
-    let stream = options.stream.ok_or_else(|| Failure::usage("give the stream with --stream"))?;
+    options: RelayRunOptions,
+    outbox: &OutboxOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
+    let stream = options.stream.ok_or_else(|| CommandFailure::usage("give the stream with --stream"))?;
     let (database, table) = (outbox.database()?, outbox.table()?);
     let label = table.label();
-    let stopped = crate::stop::signals(1)?;
-    let forced = crate::stop::signals(2)?;
+    let stopped = crate::stop::wait_for_signal(1)?;
+    let forced = crate::stop::wait_for_signal(2)?;
     let aws = connection.aws().await?;
     let sent = Arc::new(AtomicU64::new(0));
     let aggregation = if options.no_aggregation { Aggregation::Off } else { Aggregation::ByShard };
     let relay = Relay::new(database, table, &stream)
         .with_format(match options.format {
-            RowFormat::Envelope => Format::Envelope,
-            RowFormat::Data => Format::Data,
+            RowFormatArg::Envelope => RowFormat::Envelope,
+            RowFormatArg::Data => RowFormat::Data,
         })
         .with_producer(|producer| {
             let producer = producer.with_aggregation(aggregation).with_dedup_tags(options.marks);
@@ -83,24 +83,24 @@ pub(super) async fn run(
         })
         .with_poll(options.poll)
         .with_max_held(options.max_in_flight)
-        .with_drain(options.drain)
-        .with_takeover(options.takeover)
+        .with_grace_period(options.drain)
+        .with_takeover_timeout(options.takeover)
         .with_events(events(Arc::clone(&sent)));
     let stop = CancellationToken::new();
     let ended = tokio::select! {
         biased;
         () = forced => {
-            return Err(Failure::result("stopped at once by a second signal: rows may come again"));
+            return Err(CommandFailure::result("stopped at once by a second signal: rows may come again"));
         }
         ended = cancel(stopped, stop.clone()) => ended,
         ended = relay.run(&aws.kinesis, stop) => ended,
     };
     ended.map_err(|error| match error {
-        RelayError::Left { .. } => Failure::result(error),
+        RelayError::Left { .. } => CommandFailure::result(error),
         other => could_not_start(other),
     })?;
     let rows = counted(sent.load(Ordering::Relaxed), "row", "rows");
-    note!("{rows} of {label} went to {stream}");
+    print_note!("{rows} of {label} went to {stream}");
     Ok(())
 }
 

@@ -1,38 +1,38 @@
 //! `relay status`: how an outbox stands, for a person or as JSON.
 
-use super::outbox::Outbox;
+use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
-use crate::failure::Failure;
-use crate::output::say;
-use anabranch_outbox::{Holder, ParkedKey, Status};
+use crate::failure::CommandFailure;
+use crate::output::print_line;
+use anabranch_outbox::{BlockingTransaction, BlockedKey, OutboxStatus};
 use serde_json::{Value, json};
 
 /// How the status is shown.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Exit code 1 when keys are parked, or something stands in a relay's way.")]
-pub(super) struct Options {
+pub(super) struct RelayStatusOptions {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 /// Shows how the outbox stands.
-pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure> {
+pub(super) async fn run(options: RelayStatusOptions, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let status = anabranch_outbox::status(&database, &table).await.map_err(could_not_start)?;
     let label = table.label();
     if options.json {
-        say!("{}", as_json(&label, &status));
+        print_line!("{}", as_json(&label, &status));
     } else {
         for line in lines(&label, &status) {
-            say!("{line}");
+            print_line!("{line}");
         }
     }
     match (status.parked.len(), status.problems.len()) {
         (0, 0) => Ok(()),
-        (0, _) => Err(Failure::result(format!("{label} can't be relayed as it is"))),
-        (parked, _) => Err(Failure::result(format!(
+        (0, _) => Err(CommandFailure::result(format!("{label} can't be relayed as it is"))),
+        (parked, _) => Err(CommandFailure::result(format!(
             "{} in {label}: 'anabranch relay skip ID' gives a row up, 'anabranch relay retry KEY' \
              sends it again",
             counted(parked as u64, "key is parked", "keys are parked")
@@ -40,7 +40,7 @@ pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure
     }
 }
 
-fn lines(label: &str, status: &Status) -> Vec<String> {
+fn lines(label: &str, status: &OutboxStatus) -> Vec<String> {
     let oldest =
         status.oldest_seconds.map_or(String::new(), |s| format!(", the oldest for {s:.1} s"));
     let relay = match status.relay {
@@ -59,19 +59,19 @@ fn lines(label: &str, status: &Status) -> Vec<String> {
     all
 }
 
-fn holder(holder: &Holder) -> String {
-    let Holder { pid, transaction, seconds, who } = holder;
+fn holder(holder: &BlockingTransaction) -> String {
+    let BlockingTransaction { pid, transaction, seconds, who } = holder;
     let process = pid.map_or("no process".to_owned(), |pid| format!("process {pid}"));
     format!("  transaction {transaction}, {process}, for {seconds:.1} s: {who}")
 }
 
-fn parked(parked: &ParkedKey) -> String {
-    let ParkedKey { row, key, reason, seconds, waiting_rows } = parked;
+fn parked(parked: &BlockedKey) -> String {
+    let BlockedKey { row, key, reason, seconds, waiting_rows } = parked;
     let waiting = counted(*waiting_rows, "row waits", "rows wait");
     format!("parked at row {row} for {seconds:.0} s: key {key:?}, {waiting}: {reason}")
 }
 
-fn as_json(label: &str, status: &Status) -> Value {
+fn as_json(label: &str, status: &OutboxStatus) -> Value {
     json!({
         "table": label,
         "waiting_rows": status.waiting_rows,

@@ -1,16 +1,16 @@
 //! `relay skip` and `relay retry`: what a person decides about a parked key.
 
-use super::outbox::Outbox;
+use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
-use crate::failure::Failure;
-use crate::output::note;
+use crate::failure::CommandFailure;
+use crate::output::print_note;
 
 /// Gives a parked row up.
-pub(super) async fn skip(row: i64, outbox: &Outbox) -> Result<(), Failure> {
+pub(super) async fn skip(row: i64, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let skipped = anabranch_outbox::skip(&database, &table, row).await.map_err(could_not_start)?;
     let Some(skipped) = skipped else {
-        return Err(Failure::result(format!(
+        return Err(CommandFailure::result(format!(
             "no key of {} is parked at row {row}, so nothing was changed: see 'anabranch relay \
              status'",
             table.label()
@@ -18,34 +18,34 @@ pub(super) async fn skip(row: i64, outbox: &Outbox) -> Result<(), Failure> {
     };
     let (key, reason) = (skipped.key, skipped.reason);
     if skipped.removed {
-        note!("row {row} was removed unsent ({reason}); key {key:?} goes on");
+        print_note!("row {row} was removed unsent ({reason}); key {key:?} goes on");
     } else {
-        note!("row {row} was gone already ({reason}); key {key:?} goes on");
+        print_note!("row {row} was gone already ({reason}); key {key:?} goes on");
     }
     Ok(())
 }
 
 /// Lets a parked key go on.
-pub(super) async fn retry(key: &str, outbox: &Outbox) -> Result<(), Failure> {
+pub(super) async fn retry(key: &str, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let retried = anabranch_outbox::retry(&database, &table, key).await.map_err(could_not_start)?;
     let Some(retried) = retried else {
-        return Err(Failure::result(format!(
+        return Err(CommandFailure::result(format!(
             "key {key:?} of {} is not parked: see 'anabranch relay status'",
             table.label()
         )));
     };
     let rows: Vec<String> = retried.rows.iter().map(ToString::to_string).collect();
-    note!("key {key:?} goes on with row {}", rows.join(", "));
+    print_note!("key {key:?} goes on with row {}", rows.join(", "));
     Ok(())
 }
 
 /// Lets all parked keys go on.
-pub(super) async fn retry_all(outbox: &Outbox) -> Result<(), Failure> {
+pub(super) async fn retry_all(outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let retried = anabranch_outbox::retry_all(&database, &table).await.map_err(could_not_start)?;
     let rows = retried.map_or(0, |retried| retried.rows.len() as u64);
-    note!(
+    print_note!(
         "{} of {}",
         counted(rows, "parked row is tried again", "parked rows are tried again"),
         table.label()

@@ -21,7 +21,7 @@ const READS: usize = 20;
 
 /// How far behind a lease is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lag {
+pub(crate) enum LeaseLag {
     /// Nothing waits.
     None,
     /// The oldest record that waits is so old, in milliseconds.
@@ -32,7 +32,7 @@ pub(crate) enum Lag {
     Unknown(String),
 }
 
-impl Lag {
+impl LeaseLag {
     /// In milliseconds, if it is known.
     pub(crate) fn ms(&self) -> Option<u64> {
         match self {
@@ -43,7 +43,7 @@ impl Lag {
     }
 }
 
-impl fmt::Display for Lag {
+impl fmt::Display for LeaseLag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("0"),
@@ -59,7 +59,7 @@ pub(crate) async fn lags(
     kinesis: &AwsKinesis,
     lineage: &Lineage,
     rows: &BTreeMap<ShardId, Lease>,
-) -> BTreeMap<ShardId, Lag> {
+) -> BTreeMap<ShardId, LeaseLag> {
     let mut waiting = rows.values().filter(|row| !row.is_ended() && lineage.names(&row.key.shard));
     let mut reading = JoinSet::new();
     let mut lags = BTreeMap::new();
@@ -84,37 +84,37 @@ pub(crate) async fn lags(
     }
 }
 
-async fn lag(kinesis: &AwsKinesis, key: &LeaseKey, from: Position) -> Lag {
+async fn lag(kinesis: &AwsKinesis, key: &LeaseKey, from: Position) -> LeaseLag {
     let at = match from {
         Position::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),
         Position::TrimHorizon => ReadFrom::TrimHorizon,
         Position::At { sequence, .. } => ReadFrom::After(sequence),
-        Position::Latest | Position::ShardEnd => return Lag::None,
+        Position::Latest | Position::ShardEnd => return LeaseLag::None,
     };
     match oldest(kinesis, key, at).await {
         Ok(lag) => lag,
         Err(error) if error.fault == Fault::Invalid || error.fault == Fault::Missing => {
-            Lag::Trimmed
+            LeaseLag::Trimmed
         }
-        Err(error) => Lag::Unknown(error.to_string()),
+        Err(error) => LeaseLag::Unknown(error.to_string()),
     }
 }
 
-async fn oldest(kinesis: &AwsKinesis, key: &LeaseKey, at: ReadFrom) -> Result<Lag, StreamError> {
+async fn oldest(kinesis: &AwsKinesis, key: &LeaseKey, at: ReadFrom) -> Result<LeaseLag, StreamError> {
     let mut next = Some(kinesis.iterator(&key.stream, &key.shard, at).await?);
     let mut behind_ms = 0;
     for _ in 0..READS {
-        let Some(iterator) = next else { return Ok(Lag::None) };
+        let Some(iterator) = next else { return Ok(LeaseLag::None) };
         let fetched = kinesis.records(&key.stream, &iterator, 1).await?;
         if let Some(record) = fetched.records.first() {
             let age_ms = Clock::machine().wall_ms().saturating_sub(record.arrival_ms);
-            return Ok(Lag::Behind(age_ms.max(fetched.behind_ms)));
+            return Ok(LeaseLag::Behind(age_ms.max(fetched.behind_ms)));
         }
         behind_ms = fetched.behind_ms;
         if behind_ms == 0 {
-            return Ok(Lag::None);
+            return Ok(LeaseLag::None);
         }
         next = fetched.next;
     }
-    Ok(Lag::Behind(behind_ms))
+    Ok(LeaseLag::Behind(behind_ms))
 }

@@ -5,9 +5,9 @@ mod lag;
 mod tree;
 
 use crate::commands::leases::readable;
-use crate::connection::{Aws, Connection};
-use crate::failure::Failure;
-use crate::output::say;
+use crate::connection::{AwsClients, ConnectionSettings};
+use crate::failure::CommandFailure;
+use crate::output::print_line;
 use crate::table;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ShardFilter, StreamApi, StreamSummary};
@@ -15,9 +15,9 @@ use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::Lease;
 use anabranch_model::lineage::{Lineage, Shard};
-pub(crate) use lag::{Lag, lags};
+pub(crate) use lag::{LeaseLag, lags};
 use serde::Serialize;
-pub(crate) use standing::{Standing, holes, standing};
+pub(crate) use standing::{ShardStatus, holes, standing};
 use std::collections::BTreeMap;
 pub(crate) use tree::checkpoint_text;
 use tree::share;
@@ -30,7 +30,7 @@ that waits. --leases says where the application keeps its leases; the table of a
 application is --leases kcl:TABLE. It only reads.
 
 Exit code 1 if some keys of the stream are read by nobody: a hole.")]
-pub(crate) struct Options {
+pub(crate) struct ShardsOptions {
     /// The stream
     stream: String,
     /// Show the leases of this application
@@ -42,7 +42,7 @@ pub(crate) struct Options {
 }
 
 /// A stream, and what an application knows of it.
-pub(crate) struct Picture {
+pub(crate) struct ShardsView {
     /// The stream.
     pub(crate) summary: StreamSummary,
     /// Its shards.
@@ -50,17 +50,17 @@ pub(crate) struct Picture {
     /// The rows of the application, if one was asked about.
     pub(crate) rows: Option<BTreeMap<ShardId, Lease>>,
     /// How far the unfinished ones are behind.
-    pub(crate) lags: BTreeMap<ShardId, Lag>,
+    pub(crate) lags: BTreeMap<ShardId, LeaseLag>,
 }
 
-impl Picture {
+impl ShardsView {
     /// Looks at everything.
     pub(crate) async fn take(
-        aws: &Aws,
+        aws: &AwsClients,
         stream: &StreamName,
         store: Option<&AnyStore>,
-    ) -> Result<Self, Failure> {
-        let summary = aws.look_at(stream).await?;
+    ) -> Result<Self, CommandFailure> {
+        let summary = aws.check_stream(stream).await?;
         let rows: Option<BTreeMap<ShardId, Lease>> = match store {
             None => None,
             Some(store) => {
@@ -80,14 +80,14 @@ impl Picture {
     }
 
     /// How a shard stands, if an application was asked about.
-    pub(crate) fn standing(&self, shard: &Shard) -> Option<Standing> {
+    pub(crate) fn standing(&self, shard: &Shard) -> Option<ShardStatus> {
         self.rows.as_ref().map(|rows| standing(&self.lineage, rows, shard))
     }
 }
 
 /// One shard as JSON.
 #[derive(Serialize)]
-struct Row<'a> {
+struct ShardJson<'a> {
     shard: &'a str,
     parents: Vec<&'a str>,
     state: &'static str,
@@ -95,12 +95,12 @@ struct Row<'a> {
     ending_hash_key: String,
     share_percent: f64,
     #[serde(flatten)]
-    read: Option<Read>,
+    read: Option<LeaseJson>,
 }
 
 /// What an application knows of it, as JSON.
 #[derive(Serialize)]
-struct Read {
+struct LeaseJson {
     standing: &'static str,
     why: String,
     owner: Option<String>,
@@ -109,23 +109,23 @@ struct Read {
 }
 
 /// Shows the tree.
-pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+pub(crate) async fn run(options: ShardsOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
     let store = match &options.app {
         None => None,
         Some(app) => Some(connection.existing_leases(app, Some(&options.stream)).await?),
     };
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    let picture = Picture::take(&aws, &stream, store.as_ref()).await?;
+    let picture = ShardsView::take(&aws, &stream, store.as_ref()).await?;
     let holes = picture.rows.as_ref().map(|rows| holes(&picture.lineage, rows)).unwrap_or_default();
     if options.json {
-        say!("{}", json(&picture));
+        print_line!("{}", json(&picture));
     } else {
         show(&stream, &picture);
     }
     match holes.as_slice() {
         [] => Ok(()),
-        some => Err(Failure::result(format!(
+        some => Err(CommandFailure::result(format!(
             "nobody reads {} open shards, and no row is about to come for them: `anabranch doctor \
              {stream} {}` says more",
             some.len(),
@@ -134,37 +134,37 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     }
 }
 
-fn show(stream: &StreamName, picture: &Picture) {
+fn show(stream: &StreamName, picture: &ShardsView) {
     let open = picture.lineage.open_shards().count();
     let all = picture.lineage.shards().count();
     let mode = if picture.summary.on_demand { "on demand" } else { "provisioned" };
     let status = format!("{:?}", picture.summary.status).to_uppercase();
-    say!("{stream}: {status}, {mode}, {open} open shards of {all}");
+    print_line!("{stream}: {status}, {mode}, {open} open shards of {all}");
     for hole in coverage::holes(picture.lineage.open_shards().map(|shard| shard.range)) {
-        say!("no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut");
+        print_line!("no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut");
     }
     table::show(tree::columns(picture), &tree::rows(picture));
 }
 
-fn json(picture: &Picture) -> String {
+fn json(picture: &ShardsView) -> String {
     let row = |shard| {
         let lease = picture.rows.as_ref().and_then(|rows| rows.get(&Shard::clone(shard).id));
-        Row {
+        ShardJson {
             shard: shard.id.as_str(),
             parents: shard.parents().map(ShardId::as_str).collect(),
             state: if shard.is_open() { "open" } else { "closed" },
             starting_hash_key: shard.range.start().to_string(),
             ending_hash_key: shard.range.end().to_string(),
             share_percent: share(shard),
-            read: picture.standing(shard).map(|standing| Read {
+            read: picture.standing(shard).map(|standing| LeaseJson {
                 standing: standing.word(),
                 why: standing.to_string(),
                 owner: lease.and_then(|lease| lease.owner.as_ref().map(ToString::to_string)),
                 checkpoint: lease.map(|lease| lease.checkpoint.to_string()),
-                lag_ms: picture.lags.get(&shard.id).and_then(Lag::ms),
+                lag_ms: picture.lags.get(&shard.id).and_then(LeaseLag::ms),
             }),
         }
     };
-    let rows: Vec<Row<'_>> = picture.lineage.shards().map(row).collect();
+    let rows: Vec<ShardJson<'_>> = picture.lineage.shards().map(row).collect();
     serde_json::to_string(&rows).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// How a shard stands to an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ShardStatus {
     /// A worker owns it.
     Read,
     /// Every record of it is done.
@@ -19,16 +19,16 @@ pub(crate) enum Standing {
     /// A parent is not done.
     Waits(ShardId),
     /// It has no row; the end of this ancestor brings one.
-    RowComes(ShardId),
+    RowPending(ShardId),
     /// It is closed and has no row: before the start of the application, or cleaned up.
-    Past,
+    BeforeStart,
     /// It is open, it has no row, and none will come by itself.
     Hole,
     /// Its row says that it is done, and it is open: nobody reads on.
     EndedTooEarly,
 }
 
-impl Standing {
+impl ShardStatus {
     /// One word, for scripts.
     pub(crate) fn word(&self) -> &'static str {
         match self {
@@ -36,25 +36,25 @@ impl Standing {
             Self::Done => "done",
             Self::Free => "free",
             Self::Waits(_) => "waits",
-            Self::RowComes(_) => "row-comes",
-            Self::Past => "past",
+            Self::RowPending(_) => "row-comes",
+            Self::BeforeStart => "past",
             Self::Hole => "hole",
             Self::EndedTooEarly => "ended-too-early",
         }
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ShardStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read => Ok(()),
             Self::Done => f.write_str("done"),
             Self::Free => f.write_str("not read: no worker has taken it"),
             Self::Waits(parent) => write!(f, "not read: {} comes first", short(parent)),
-            Self::RowComes(ancestor) => {
+            Self::RowPending(ancestor) => {
                 write!(f, "not read: its lease comes when {} is done", short(ancestor))
             }
-            Self::Past => f.write_str("no lease: before the start, or cleaned up"),
+            Self::BeforeStart => f.write_str("no lease: before the start, or cleaned up"),
             Self::Hole => f.write_str("HOLE: no lease, and none is about to come"),
             Self::EndedTooEarly => f.write_str("STOPPED: its lease says done, and it is open"),
         }
@@ -66,26 +66,26 @@ pub(crate) fn standing(
     lineage: &Lineage,
     rows: &BTreeMap<ShardId, Lease>,
     shard: &Shard,
-) -> Standing {
+) -> ShardStatus {
     let unfinished = |id: &ShardId| rows.get(id).is_some_and(|row| !row.is_ended());
     match rows.get(&shard.id) {
-        Some(row) if row.is_ended() && shard.is_open() => Standing::EndedTooEarly,
-        Some(row) if row.is_ended() => Standing::Done,
+        Some(row) if row.is_ended() && shard.is_open() => ShardStatus::EndedTooEarly,
+        Some(row) if row.is_ended() => ShardStatus::Done,
         Some(row) => {
             let parent = row.parents.iter().find(|parent| unfinished(parent));
             match parent {
                 // A row that has moved was let through the gate before.
-                Some(parent) if !row.is_started() => Standing::Waits(parent.clone()),
-                _ if row.owner.is_some() => Standing::Read,
-                _ => Standing::Free,
+                Some(parent) if !row.is_started() => ShardStatus::Waits(parent.clone()),
+                _ if row.owner.is_some() => ShardStatus::Read,
+                _ => ShardStatus::Free,
             }
         }
         None => {
             let ancestors = lineage.ancestors(&shard.id);
             match ancestors.into_iter().rev().find(|ancestor| unfinished(ancestor)) {
-                Some(ancestor) => Standing::RowComes(ancestor.clone()),
-                None if shard.is_open() => Standing::Hole,
-                None => Standing::Past,
+                Some(ancestor) => ShardStatus::RowPending(ancestor.clone()),
+                None if shard.is_open() => ShardStatus::Hole,
+                None => ShardStatus::BeforeStart,
             }
         }
     }
@@ -94,7 +94,7 @@ pub(crate) fn standing(
 /// The open shards that nobody will ever read.
 pub(crate) fn holes<'a>(lineage: &'a Lineage, rows: &BTreeMap<ShardId, Lease>) -> Vec<&'a Shard> {
     let unread = |shard: &&Shard| {
-        matches!(standing(lineage, rows, shard), Standing::Hole | Standing::EndedTooEarly)
+        matches!(standing(lineage, rows, shard), ShardStatus::Hole | ShardStatus::EndedTooEarly)
     };
     lineage.open_shards().filter(unread).collect()
 }
@@ -128,7 +128,7 @@ mod tests {
         ])
     }
 
-    fn check(rows: &[(u32, Position, Option<&str>)], expected: &[Standing; 4]) {
+    fn check(rows: &[(u32, Position, Option<&str>)], expected: &[ShardStatus; 4]) {
         let lineage = lineage();
         let row = |(index, at, owner): &(u32, Position, Option<&str>)| {
             let shard = lineage.get(&ShardId::from_index(*index)).unwrap();
@@ -144,21 +144,21 @@ mod tests {
 
     #[test]
     fn why_a_shard_is_not_read_is_told_by_the_rows() {
-        use Standing::{Done, EndedTooEarly, Free, Hole, Past, Read, RowComes, Waits};
+        use ShardStatus::{Done, EndedTooEarly, Free, Hole, BeforeStart, Read, RowPending, Waits};
         let id = ShardId::from_index;
         let (trim, end) = (Position::TrimHorizon, Position::ShardEnd);
-        check(&[], &[Past, Past, Past, Hole]);
-        check(&[(0, trim, Some("w"))], &[Read, RowComes(id(0)), RowComes(id(0)), RowComes(id(0))]);
+        check(&[], &[BeforeStart, BeforeStart, BeforeStart, Hole]);
+        check(&[(0, trim, Some("w"))], &[Read, RowPending(id(0)), RowPending(id(0)), RowPending(id(0))]);
         check(
             &[(0, end, None), (1, trim, Some("w")), (2, trim, None)],
-            &[Done, Read, Free, RowComes(id(1))],
+            &[Done, Read, Free, RowPending(id(1))],
         );
         check(
             &[(0, end, None), (1, end, None), (2, trim, Some("w")), (3, trim, None)],
             &[Done, Done, Read, Waits(id(2))],
         );
         check(&[(0, end, None), (1, end, None), (2, end, None)], &[Done, Done, Done, Hole]);
-        check(&[(3, trim, Some("w"))], &[Past, Past, Past, Read]);
-        check(&[(3, end, None)], &[Past, Past, Past, EndedTooEarly]);
+        check(&[(3, trim, Some("w"))], &[BeforeStart, BeforeStart, BeforeStart, Read]);
+        check(&[(3, end, None)], &[BeforeStart, BeforeStart, BeforeStart, EndedTooEarly]);
     }
 }

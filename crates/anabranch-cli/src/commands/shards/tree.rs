@@ -1,6 +1,6 @@
 //! The lineage as lines: each shard under the one that it came from.
 
-use super::Picture;
+use super::ShardsView;
 use crate::line::short;
 use crate::table::Column;
 use anabranch_model::ids::ShardId;
@@ -24,12 +24,12 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// The columns of the table.
-pub(super) fn columns(picture: &Picture) -> &'static [Column] {
+pub(super) fn columns(picture: &ShardsView) -> &'static [Column] {
     if picture.rows.is_some() { &COLUMNS } else { &COLUMNS[..3] }
 }
 
 /// The rows of the table.
-pub(super) fn rows(picture: &Picture) -> Vec<Vec<String>> {
+pub(super) fn rows(picture: &ShardsView) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut drawn = BTreeSet::new();
     let roots = picture
@@ -57,11 +57,11 @@ pub(super) fn rows(picture: &Picture) -> Vec<Vec<String>> {
     rows
 }
 
-fn children<'a>(picture: &'a Picture, id: &ShardId) -> Vec<&'a Shard> {
+fn children<'a>(picture: &'a ShardsView, id: &ShardId) -> Vec<&'a Shard> {
     picture.lineage.children(id).iter().filter_map(|id| picture.lineage.get(id)).collect()
 }
 
-fn row(picture: &Picture, branch: &str, shard: &Shard) -> Vec<String> {
+fn row(picture: &ShardsView, branch: &str, shard: &Shard) -> Vec<String> {
     let state = if shard.is_open() { "open" } else { "closed" };
     let mut row =
         vec![format!("{branch}{}", shard.id), state.to_owned(), format!("{:.1} %", share(shard))];

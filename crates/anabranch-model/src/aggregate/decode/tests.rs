@@ -42,7 +42,7 @@ fn told(decoded: DecodedAggregate) -> String {
     match decoded {
         DecodedAggregate::Plain(why) => format!("plain {why:?}"),
         DecodedAggregate::Records(records) => format!("records{}", list(records)),
-        DecodedAggregate::Misrouted { dropped, stray } => format!("dropped {dropped} by {stray}"),
+        DecodedAggregate::Misrouted { dropped, misrouted: stray } => format!("dropped {dropped} by {stray}"),
         DecodedAggregate::Partial { kept, lost, why } => format!("lost {lost} {why:?} kept{}", list(kept)),
     }
 }
@@ -306,7 +306,7 @@ fn damaged(mut message: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
 fn drawn(data: &[u8], range: HashRange) -> Result<(), TestCaseError> {
     let (records, lost) = match decoded(data, range) {
         DecodedAggregate::Plain(_) => return Ok(()),
-        DecodedAggregate::Misrouted { dropped, stray } => {
+        DecodedAggregate::Misrouted { dropped, misrouted: stray } => {
             prop_assert!(stray < dropped && dropped <= data.len() / 6);
             return Ok(());
         }

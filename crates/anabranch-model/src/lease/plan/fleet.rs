@@ -68,7 +68,7 @@ pub(super) struct PlannerFleet<'a> {
 /// A worker whose row can't be read takes part as long as it owns a lease, so that nobody asks it
 /// for its share.
 fn takes_part(view: &FleetView, worker: &WorkerSnapshot) -> bool {
-    match worker.standing {
+    match worker.status {
         WorkerStatus::Active => true,
         WorkerStatus::Leaving | WorkerStatus::Fenced => false,
         WorkerStatus::Unreadable => {
@@ -80,7 +80,7 @@ fn takes_part(view: &FleetView, worker: &WorkerSnapshot) -> bool {
 impl<'a> PlannerFleet<'a> {
     /// The workers alone. `None` if the planner itself is fenced or has no row.
     pub(super) fn read(view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Option<Self> {
-        let my_row = view.worker(me.id).filter(|row| row.row.standing != WorkerStatus::Fenced)?;
+        let my_row = view.worker(me.id).filter(|row| row.row.status != WorkerStatus::Fenced)?;
         // Whether this worker lives is for its own deadline to say, not for its own looks.
         let lives = |id: &WorkerId| id == me.id || view.status_of(id, now_ms) == HolderStatus::Alive;
         let takers: Vec<_> = view
@@ -148,7 +148,7 @@ impl<'a> PlannerFleet<'a> {
             HolderStatus::Silent if owner != me => return LeaseStatus::Pending,
             HolderStatus::Silent | HolderStatus::Alive => {}
         }
-        let named = lease.row.named.is_some();
+        let named = lease.row.requested.is_some();
         let can_be_asked = !named && !lease.row.refused && !has_unanswered_request(view, lease, now_ms);
         match (self.taker_named_on(lease), self.taker(owner)) {
             (Some(taker), _) if !lease.row.refused => LeaseStatus::Arriving(taker),
@@ -162,7 +162,7 @@ impl<'a> PlannerFleet<'a> {
     /// The taker that is named on a lease of another.
     fn taker_named_on(&self, lease: &WatchedLease) -> Option<usize> {
         let named =
-            lease.row.named.as_ref().filter(|named| Some(*named) != lease.row.owner.as_ref());
+            lease.row.requested.as_ref().filter(|named| Some(*named) != lease.row.owner.as_ref());
         named.and_then(|named| self.taker(named))
     }
 
@@ -196,5 +196,5 @@ impl<'a> PlannerFleet<'a> {
 /// The owner let a name wait too long, not long ago. It may be stuck, so others are asked first.
 fn has_unanswered_request(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     let pause_ms = view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES);
-    lease.asked_in_vain_ms.is_some_and(|ms| now_ms.saturating_sub(ms) < pause_ms)
+    lease.unanswered_since_ms.is_some_and(|ms| now_ms.saturating_sub(ms) < pause_ms)
 }

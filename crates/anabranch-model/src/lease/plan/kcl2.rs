@@ -49,7 +49,7 @@ fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|lease| {
         let (key, term) = (lease.row.key.clone(), lease.row.counter);
-        match &lease.row.named {
+        match &lease.row.requested {
             Some(to) if to != me.id => Some(LeaseMove::HandOver { lease: key, term, to: to.clone() }),
             _ if me.running.contains(&lease.row.key) => None,
             _ => Some(LeaseMove::Retake { lease: key, term }),
@@ -62,10 +62,10 @@ fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
 /// the name.
 fn withdrawals(view: &FleetView, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| {
-        lease.row.named.as_ref() == Some(me) && lease.row.owner.as_ref() != Some(me)
+        lease.row.requested.as_ref() == Some(me) && lease.row.owner.as_ref() != Some(me)
     });
     let in_vain = mine.filter(|lease| {
-        let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        let waited_ms = lease.requested_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
         view.holder(lease, now_ms) == HolderStatus::Alive && waited_ms >= view.hand_over_timeout_ms()
     });
     in_vain
@@ -133,7 +133,7 @@ pub fn round(
 
 /// The worker that has a lease, or will have it once a hand-over is done.
 fn holder(lease: &WatchedLease) -> Option<&WorkerId> {
-    lease.row.named.as_ref().or(lease.row.owner.as_ref())
+    lease.row.requested.as_ref().or(lease.row.owner.as_ref())
 }
 
 /// The leases that each worker should have, and by how much that was above the maximum.
@@ -152,7 +152,7 @@ fn very_old<'a>(view: &'a FleetView, now_ms: u64, settings: &PlanSettings) -> Ve
     let times = settings.kcl2.very_old_lease_times;
     let is_old = |lease: &&WatchedLease| {
         let limit = view.lease_time_of_owner(lease).saturating_mul(times);
-        lease.heart.moved.age_ms(now_ms).is_none_or(|age| age > limit)
+        lease.heartbeat.moved.age_ms(now_ms).is_none_or(|age| age > limit)
     };
     view.leases().iter().filter(is_old).collect()
 }
@@ -172,7 +172,7 @@ fn ask<'a>(
     random: &mut JavaRandom,
     settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let asked = view.leases().iter().filter(|lease| lease.row.named.as_ref() == Some(me)).count();
+    let asked = view.leases().iter().filter(|lease| lease.row.requested.as_ref() == Some(me)).count();
     let room = settings.hand_overs_at_once.saturating_sub(asked);
     let mut moves: Vec<LeaseMove> = Vec::new();
     // Workers whose leases can't be asked for now. They count all the same.
@@ -208,10 +208,10 @@ fn ask<'a>(
 
 /// One whose owner has refused, or let a name wait too long not long ago, may be stuck.
 fn can_be_asked(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
-    let in_vain = lease.asked_in_vain_ms.is_some_and(|ms| {
+    let in_vain = lease.unanswered_since_ms.is_some_and(|ms| {
         now_ms.saturating_sub(ms) < view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES)
     });
-    lease.row.named.is_none() && !lease.row.refused && !in_vain
+    lease.row.requested.is_none() && !lease.row.refused && !in_vain
 }
 
 /// Nothing is available: some leases of the single most loaded worker, if it is at the target or

@@ -86,7 +86,7 @@ fn fences(view: &FleetView, fleet: &PlannerFleet<'_>, now_ms: u64) -> Vec<LeaseM
     let silent = |worker: &WorkerId| view.status_of(worker, now_ms) == HolderStatus::Silent;
     let rows = view.workers().iter().filter(|worker| {
         let row = &worker.row;
-        row.standing != WorkerStatus::Fenced && row.id != *fleet.takers[me] && silent(&row.id)
+        row.status != WorkerStatus::Fenced && row.id != *fleet.takers[me] && silent(&row.id)
     });
     rows.filter(|worker| {
         let order = |by: &WorkerId| mix(worker.row.id.as_str(), by.as_str());
@@ -118,13 +118,13 @@ fn withdrawals(
 ) -> Vec<LeaseMove> {
     let mine = fleet.leases.iter().map(|counted| counted.lease).filter(|lease| {
         let row = &lease.row;
-        row.named.as_ref() == Some(me.id) && row.owner.as_ref() != Some(me.id)
+        row.requested.as_ref() == Some(me.id) && row.owner.as_ref() != Some(me.id)
     });
     // Only a living owner would answer. From a dead one the lease is taken, and that ends the name.
     let asked = mine.filter(|lease| view.holder(lease, now_ms) == HolderStatus::Alive);
     let mut moves = Vec::new();
     for lease in asked {
-        let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        let waited_ms = lease.requested_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
         let in_vain = lease.row.refused || waited_ms >= view.hand_over_timeout_ms();
         if in_vain || *too_many > 0 {
             moves.push(withdraw(lease, me.id));
@@ -146,7 +146,7 @@ fn stale_requests(view: &FleetView, fleet: &PlannerFleet<'_>, me: PlanningWorker
     let mine =
         fleet.leases.iter().filter(|counted| counted.lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|counted| {
-        let named = counted.lease.row.named.as_ref().filter(|named| *named != me.id)?;
+        let named = counted.lease.row.requested.as_ref().filter(|named| *named != me.id)?;
         let may_take = fleet.taker(named).is_some();
         let unlisted = view.status_of(named, now_ms) == HolderStatus::WithoutRow;
         (!may_take && !unlisted).then(|| withdraw(counted.lease, named))

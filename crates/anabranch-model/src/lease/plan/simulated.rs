@@ -94,7 +94,7 @@ pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSnapshot {
         owner: owner.map(worker_id),
         counter: 1,
         phase: LeasePhase::Ready,
-        named: None,
+        requested: None,
         refused: false,
         bytes_per_second: None,
     }
@@ -125,7 +125,7 @@ impl World {
         let row = WorkerSnapshot {
             id: id.clone(),
             counter: 0,
-            standing: WorkerStatus::Active,
+            status: WorkerStatus::Active,
             reads: None,
             lease_time_ms: Some(lease_time_ms),
         };
@@ -150,14 +150,14 @@ impl World {
 
     pub(super) fn leave(&mut self, id: &WorkerId) {
         if let Some(row) = self.workers.get_mut(id) {
-            row.standing = WorkerStatus::Leaving;
+            row.status = WorkerStatus::Leaving;
         }
     }
 
     pub(super) fn living(&self) -> Vec<WorkerId> {
         let alive = |id: &&WorkerId| {
             !self.processes[*id].dead
-                && self.workers.get(*id).is_some_and(|row| row.standing == WorkerStatus::Active)
+                && self.workers.get(*id).is_some_and(|row| row.status == WorkerStatus::Active)
         };
         self.processes.keys().filter(alive).cloned().collect()
     }
@@ -175,7 +175,7 @@ impl World {
         for (id, process) in &self.processes {
             let beats = !process.dead && (self.now_ms / LOOK).is_multiple_of(process.beat_rounds);
             if let Some(row) = self.workers.get_mut(id).filter(|_| beats) {
-                row.counter += u64::from(row.standing != WorkerStatus::Fenced);
+                row.counter += u64::from(row.status != WorkerStatus::Fenced);
             }
         }
         let fresh = self.snapshot();
@@ -236,14 +236,14 @@ impl World {
 
     /// A worker that leaves has drained what nobody asked for by the time it is asked nothing.
     fn finish_leaving(&mut self, id: &WorkerId, tally: &mut Tally) {
-        let leaving = self.workers.get(id).is_some_and(|row| row.standing == WorkerStatus::Leaving);
+        let leaving = self.workers.get(id).is_some_and(|row| row.status == WorkerStatus::Leaving);
         if !leaving {
             return;
         }
         let mut owned: Vec<_> =
             self.leases.values_mut().filter(|row| row.owner.as_ref() == Some(id)).collect();
         // A few in each round, as drains end.
-        for row in owned.iter_mut().filter(|row| row.named.is_none()).take(3) {
+        for row in owned.iter_mut().filter(|row| row.requested.is_none()).take(3) {
             row.owner = None;
             row.counter += 1;
             tally.releases += 1;
@@ -258,25 +258,25 @@ impl World {
         let applied = match &planned {
             LeaseMove::Fence { worker, counter } => {
                 let row = self.workers.get_mut(worker).filter(|row| row.counter == *counter);
-                let row = row.filter(|row| row.standing != WorkerStatus::Fenced);
+                let row = row.filter(|row| row.status != WorkerStatus::Fenced);
                 tally.fences += usize::from(row.is_some());
-                row.map(|row| row.standing = WorkerStatus::Fenced).is_some()
+                row.map(|row| row.status = WorkerStatus::Fenced).is_some()
             }
             LeaseMove::WithdrawRequest { lease, term, taker } => self.change(
                 lease,
                 *term,
-                |row| row.named.as_ref() == Some(taker),
-                |row| row.named = None,
+                |row| row.requested.as_ref() == Some(taker),
+                |row| row.requested = None,
             ),
             LeaseMove::RequestHandOver { lease, term } => {
                 let open = |row: &LeaseSnapshot| {
-                    row.named.is_none() && !row.refused && row.owner.as_ref() != Some(me)
+                    row.requested.is_none() && !row.refused && row.owner.as_ref() != Some(me)
                 };
-                self.change(lease, *term, open, |row| row.named = Some(me.clone()))
+                self.change(lease, *term, open, |row| row.requested = Some(me.clone()))
             }
             LeaseMove::HandOver { lease, term, to } => {
                 let asked = |row: &LeaseSnapshot| {
-                    row.owner.as_ref() == Some(me) && row.named.as_ref() == Some(to)
+                    row.owner.as_ref() == Some(me) && row.requested.as_ref() == Some(to)
                 };
                 self.change(lease, *term, asked, |row| hand_to(row, Some(to)))
             }
@@ -327,7 +327,7 @@ impl World {
         let row = &self.leases[lease];
         assert_eq!(row.phase, LeasePhase::Ready, "{me} takes {lease}, which can't be read");
         if let Some(owner) = row.owner.as_ref().filter(|_| row.counter == term) {
-            let standing = self.workers.get(owner).map(|row| row.standing);
+            let standing = self.workers.get(owner).map(|row| row.status);
             let free = matches!(standing, None | Some(WorkerStatus::Fenced));
             assert!(free, "{me} takes {lease} from {owner}, which was not fenced");
         }
@@ -399,7 +399,7 @@ impl World {
                 self.processes[owner].running.contains(&row.key),
                 "{owner} doesn't run {row:?}"
             );
-            assert_eq!(row.named, None, "{row:?}");
+            assert_eq!(row.requested, None, "{row:?}");
         }
         let (min, max) = (counts.values().min(), counts.values().max());
         assert!(max.unwrap() - min.unwrap() <= 1, "not level: {counts:?}");
@@ -421,5 +421,5 @@ fn seen_by(
 fn hand_to(row: &mut LeaseSnapshot, owner: Option<&WorkerId>) {
     row.owner = owner.cloned();
     row.counter += 1;
-    row.named = None;
+    row.requested = None;
 }

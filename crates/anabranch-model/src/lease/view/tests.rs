@@ -7,7 +7,7 @@ use crate::lease::survey::KclProbe;
 const LEASE_TIME: u64 = 1000;
 
 fn worker(id: &str, counter: u64, standing: WorkerStatus) -> WorkerSnapshot {
-    WorkerSnapshot { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
+    WorkerSnapshot { id: id.into(), counter, status: standing, reads: None, lease_time_ms: None }
 }
 
 fn lease(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
@@ -16,7 +16,7 @@ fn lease(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
         owner: owner.map(Into::into),
         counter,
         phase: LeasePhase::Ready,
-        named: None,
+        requested: None,
         refused: false,
         bytes_per_second: None,
     }
@@ -122,7 +122,7 @@ fn check_kcl(looks: &[(Option<&str>, u64, u64)], now_ms: u64, holder: HolderStat
         view.observe(FleetSnapshot { workers: vec![], leases }, *reply_ms);
     }
     let lease = &view.leases()[0];
-    assert_eq!((view.holder(lease, now_ms), lease.heart.moved), (holder, moved), "{looks:?}");
+    assert_eq!((view.holder(lease, now_ms), lease.heartbeat.moved), (holder, moved), "{looks:?}");
 }
 
 #[test]
@@ -175,13 +175,13 @@ fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
         let leases = vec![lease("1", Some("java"), counter), lease("2", Some("java"), 5)];
         view.observe(FleetSnapshot { workers: vec![], leases }, 3000);
         let seen =
-            |at: usize| (view.leases()[at].heart.moved, view.holder(&view.leases()[at], 3000));
+            |at: usize| (view.leases()[at].heartbeat.moved, view.holder(&view.leases()[at], 3000));
         assert_eq!(seen(0), (moved, holder));
         assert_eq!(seen(1), (LastBeat::At(3000), HolderStatus::Alive), "the survey did not show it");
         // It counts for the first look alone: the row may have been deleted and made again.
         view.observe(FleetSnapshot::default(), 3500);
         view.observe(FleetSnapshot { workers: vec![], leases: vec![lease("1", Some("java"), 5)] }, 4000);
-        assert_eq!(view.leases()[0].heart.moved, LastBeat::At(4000));
+        assert_eq!(view.leases()[0].heartbeat.moved, LastBeat::At(4000));
     }
 }
 
@@ -193,7 +193,7 @@ fn a_row_that_vanished_is_new_when_it_comes_back() {
     view.observe(look("2"), 1500);
     view.observe(look("1"), 2500);
     assert_eq!(view.leases().len(), 1);
-    assert_eq!(view.leases()[0].heart.moved, LastBeat::At(2500));
+    assert_eq!(view.leases()[0].heartbeat.moved, LastBeat::At(2500));
 }
 
 #[test]
@@ -216,12 +216,12 @@ fn a_look_may_list_rows_in_any_order() {
 fn check_names(looks: &[(Option<&str>, u64)], since: Option<u64>, in_vain: Option<u64>) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (i, (named, term)) in looks.iter().enumerate() {
-        let row = LeaseSnapshot { named: named.map(Into::into), ..lease("1", Some("a"), *term) };
+        let row = LeaseSnapshot { requested: named.map(Into::into), ..lease("1", Some("a"), *term) };
         let workers = vec![worker("a", i as u64, WorkerStatus::Active)];
         view.observe(FleetSnapshot { workers, leases: vec![row] }, 300 * i as u64);
     }
     let lease = &view.leases()[0];
-    assert_eq!((lease.named_since_ms, lease.asked_in_vain_ms), (since, in_vain), "{looks:?}");
+    assert_eq!((lease.requested_since_ms, lease.unanswered_since_ms), (since, in_vain), "{looks:?}");
 }
 
 #[test]

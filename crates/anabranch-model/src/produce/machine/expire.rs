@@ -25,9 +25,9 @@ impl<T> Machine<T> {
                 over.extend(lane.pop(&mut self.pages));
             }
             // A container with a record that is over is taken apart, and the others go on.
-            for at in (0..lane.frozen.len()).rev() {
-                if lane.frozen[at].records.first_put_ms().is_some_and(expired)
-                    && let Some(frozen) = lane.frozen.remove(at)
+            for at in (0..lane.sealed.len()).rev() {
+                if lane.sealed[at].records.first_put_ms().is_some_and(expired)
+                    && let Some(frozen) = lane.sealed.remove(at)
                 {
                     let (out, rest): (Vec<_>, Vec<_>) =
                         unpack(frozen).into_iter().partition(|record| expired(record.put_ms));

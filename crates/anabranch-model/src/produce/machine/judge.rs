@@ -72,9 +72,9 @@ impl<T> Machine<T> {
         if whole && (sent.containers.len() > 1 || sent.numbered) {
             for container in &sent.containers {
                 let Some(mut flight) = self.flights.remove(container) else { continue };
-                flight.frozen.isolated = true;
-                flight.frozen.unnumbered = true;
-                note(&mut flight.frozen, sent.sent_ms, now_ms, failure);
+                flight.record.isolated = true;
+                flight.record.unnumbered = true;
+                note(&mut flight.record, sent.sent_ms, now_ms, failure);
                 self.send_again(*container, flight, now_ms);
             }
             return;
@@ -88,7 +88,7 @@ impl<T> Machine<T> {
     fn placed(&mut self, container: u64, place: RecordPlacement, sent_ms: u64, now_ms: u64) {
         let RecordPlacement { shard, sequence, in_doubt } = place;
         let Some(mut flight) = self.flights.remove(&container) else { return };
-        let frozen = &mut flight.frozen;
+        let frozen = &mut flight.record;
         let took_ms = now_ms.saturating_sub(sent_ms);
         let end = AttemptResult::Placed(shard.clone());
         frozen.note(Attempt { sent_ms, took_ms, end });
@@ -112,7 +112,7 @@ impl<T> Machine<T> {
             let after_read = self.reads_begun - u64::from(by_this_map && self.reads_now(now_ms));
             flight.stage = InFlightState::Unverified { shard, sequence, after_read };
             self.flights.insert(container, flight);
-            let until_ms = now_ms.saturating_add(self.settings.judge_timeout_ms);
+            let until_ms = now_ms.saturating_add(self.settings.verify_timeout_ms);
             self.unjudged.insert((until_ms, container));
             self.router.refresh.demand(now_ms);
         }
@@ -138,7 +138,7 @@ impl<T> Machine<T> {
         sequence: SequenceNumber,
         now_ms: u64,
     ) {
-        let InFlightRecord { frozen, lane, .. } = flight;
+        let InFlightRecord { record: frozen, lane, .. } = flight;
         let SealedRecord { records, attempts, tries, .. } = frozen;
         let receipt = Receipt { shard, sequence, attempts, tries };
         self.complete(records, OutcomeKind::Placed(Arc::new(receipt)));
@@ -156,7 +156,7 @@ impl<T> Machine<T> {
         match lane {
             Some(at) => {
                 let lane = self.lane_mut(at);
-                lane.flights -= 1;
+                lane.in_flight -= 1;
                 if success {
                     lane.failures = 0;
                     lane.not_before_ms = 0;
@@ -185,12 +185,12 @@ impl<T> Machine<T> {
     /// A container's entry failed.
     fn failed(&mut self, container: u64, sent: &InFlight, failure: &EntryFailure, now_ms: u64) {
         let Some(mut flight) = self.flights.remove(&container) else { return };
-        let frozen = &mut flight.frozen;
+        let frozen = &mut flight.record;
         note(frozen, sent.sent_ms, now_ms, failure);
         let class = failure.fault.class();
         frozen.maybe_landed |= class.maybe_applied;
         if class.throttle {
-            self.slow_down(flight.frozen.predicted.clone(), now_ms);
+            self.slow_down(flight.record.predicted.clone(), now_ms);
         }
         if failure.fault.refuses_caller() {
             // Nothing is wrong with the records: they wait where they stood.
@@ -202,10 +202,10 @@ impl<T> Machine<T> {
             self.emit_retry(&flight, failure, at_ms);
             self.send_again(container, flight, now_ms);
         } else if matches!(failure.fault, Fault::Invalid | Fault::TooLarge)
-            && flight.frozen.records.len() > 1
+            && flight.record.records.len() > 1
         {
             // Its records may pass one by one: the stream may take smaller records by now.
-            let InFlightRecord { frozen, lane, .. } = flight;
+            let InFlightRecord { record: frozen, lane, .. } = flight;
             let mut records = unpack(frozen);
             for record in &mut records {
                 record.alone = true;
@@ -214,7 +214,7 @@ impl<T> Machine<T> {
             self.finish_flight(container, lane, false, now_ms);
         } else {
             let why = RejectReason::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
-            let InFlightRecord { frozen, lane, .. } = flight;
+            let InFlightRecord { record: frozen, lane, .. } = flight;
             self.give_up(frozen, &why);
             self.finish_flight(container, lane, false, now_ms);
         }
@@ -226,10 +226,10 @@ impl<T> Machine<T> {
     /// Tells that a container is sent again.
     fn emit_retry(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, at_ms: u64) {
         self.actions.push_back(Action::Notice(MachineNotice::Retry {
-            shard: flight.frozen.predicted.clone(),
+            shard: flight.record.predicted.clone(),
             fault: failure.fault,
             detail: Arc::clone(&failure.detail),
-            records: flight.frozen.records.len(),
+            records: flight.record.records.len(),
             at_ms,
         }));
     }
@@ -259,13 +259,13 @@ impl<T> Machine<T> {
     /// to where they stood.
     fn send_again(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
         match flight.lane {
-            _ if self.stopped.has_given_up(flight.frozen.records.number(0)) => {
-                let InFlightRecord { frozen, lane, .. } = flight;
+            _ if self.stopped.has_given_up(flight.record.records.number(0)) => {
+                let InFlightRecord { record: frozen, lane, .. } = flight;
                 self.refuse(unpack(frozen), &RejectReason::ProducerStopped);
                 self.finish_flight(container, lane, false, now_ms);
             }
             Some(at) => {
-                self.lane_mut(at).frozen.push_front(flight.frozen);
+                self.lane_mut(at).sealed.push_front(flight.record);
                 self.finish_flight(container, Some(at), false, now_ms);
             }
             None => self.requeue_records(container, flight, now_ms),
@@ -274,7 +274,7 @@ impl<T> Machine<T> {
 
     /// Puts the records of a container back where they stood, under the current map.
     pub(super) fn requeue_records(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
-        let InFlightRecord { frozen, lane, .. } = flight;
+        let InFlightRecord { record: frozen, lane, .. } = flight;
         self.requeue(unpack(frozen), now_ms);
         self.finish_flight(container, lane, false, now_ms);
     }

@@ -162,7 +162,7 @@ impl<T> Machine<T> {
     /// What the next container of a lane will take, about.
     pub(super) fn next_bytes(&self, at: usize) -> usize {
         let Some(Some(lane)) = self.lanes.get(at) else { return 0 };
-        match lane.frozen.front() {
+        match lane.sealed.front() {
             Some(frozen) => frozen.sealed.bytes(),
             None if self.settings.aggregation == Aggregation::Off => {
                 lane.queue.front().map_or(0, |first| first.put.key.len() + first.put.data.len())

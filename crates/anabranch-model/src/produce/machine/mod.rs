@@ -312,13 +312,13 @@ impl<T> Machine<T> {
         let flow = self.settings.shard_bytes_per_second.saturating_mul(self.round_trip_ms) / 500;
         let flow = usize::try_from(flow).unwrap_or(usize::MAX);
         let most = self.aggregate_max();
-        flow.clamp(self.settings.container_min_bytes.min(most), most)
+        flow.clamp(self.settings.aggregate_min_bytes.min(most), most)
     }
 
     /// The most that an aggregate may hold. Its key of one byte counts to the record maximum.
     fn aggregate_max(&self) -> usize {
         let stream = self.settings.record_max_bytes.saturating_sub(1);
-        self.settings.container_max_bytes.min(stream)
+        self.settings.aggregate_max_bytes.min(stream)
     }
 
     /// How many containers of a lane may be on their way.

@@ -175,7 +175,7 @@ impl<T> Machine<T> {
     /// a probe is on its way that is not known.
     pub(super) fn pause(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, now_ms: u64) -> u64 {
         let lane = flight.lane.and_then(|at| self.lanes[at].as_ref());
-        let hashes = lane.map_or(flight.frozen.hull, |lane| lane.place.range());
+        let hashes = lane.map_or(flight.record.hash_span, |lane| lane.place.range());
         // Only the answer to a probe changes how long it lasts, not those to what left before it.
         if let Some(until_ms) = self.pauses.held_until_ms(hashes) {
             return if until_ms == u64::MAX { now_ms } else { until_ms };

@@ -83,7 +83,7 @@ impl<T> Machine<T> {
                 continue;
             }
             let verdict = match ranges.get(shard) {
-                Some(range) if flight.frozen.is_inside(*range) => RouteCheck::Correct,
+                Some(range) if flight.record.fits_range(*range) => RouteCheck::Correct,
                 Some(_) => RouteCheck::Misrouted,
                 None => RouteCheck::NotListed,
             };
@@ -98,7 +98,7 @@ impl<T> Machine<T> {
                 // A filtered list lacks shards that have closed since.
                 RouteCheck::NotListed if !full => self.full_read_wanted = true,
                 RouteCheck::NotListed => {
-                    doubtful.push(flight.frozen.hull);
+                    doubtful.push(flight.record.hash_span);
                     strays.extend(self.take_misrouted(until_ms, container, now_ms));
                 }
                 RouteCheck::Misrouted => strays.extend(self.take_misrouted(until_ms, container, now_ms)),
@@ -112,20 +112,20 @@ impl<T> Machine<T> {
         self.unjudged.remove(&(until_ms, container));
         let Some(mut flight) = self.flights.remove(&container) else { return Vec::new() };
         if let InFlightState::Unverified { shard, .. } = &flight.stage {
-            if let Some(last) = flight.frozen.attempts.last_mut() {
+            if let Some(last) = flight.record.attempts.last_mut() {
                 last.end = AttemptResult::Misrouted(shard.clone());
             }
-            let records = flight.frozen.records.len();
+            let records = flight.record.records.len();
             let shard = shard.clone();
             self.actions.push_back(Action::Notice(MachineNotice::Misrouted { shard, records }));
         }
         // Readers drop it, but not all readers do.
-        flight.frozen.maybe_landed = true;
+        flight.record.maybe_landed = true;
         match flight.lane {
-            Some(at) => self.lane_mut(at).flights -= 1,
+            Some(at) => self.lane_mut(at).in_flight -= 1,
             None => self.finish_flight(container, None, false, now_ms),
         }
-        unpack(flight.frozen)
+        unpack(flight.record)
     }
 
     /// Keeps the map: drops it when it may be of another stream, ends waiting for a judgement, and
@@ -141,7 +141,7 @@ impl<T> Machine<T> {
                 break;
             }
             if let Some(flight) = self.flights.get(&container) {
-                self.router.distrust(flight.frozen.hull, now_ms);
+                self.router.distrust(flight.record.hash_span, now_ms);
             }
             strays.extend(self.take_misrouted(until_ms, container, now_ms));
         }
@@ -186,7 +186,7 @@ impl<T> Machine<T> {
                 continue;
             }
             moved.extend(lane.drain(&mut self.pages));
-            moved.extend(lane.frozen.drain(..).flat_map(unpack));
+            moved.extend(lane.sealed.drain(..).flat_map(unpack));
             if let QueueScope::Hash(hash) = lane.place {
                 self.hash_lanes.remove(&hash.0);
             }
@@ -197,7 +197,7 @@ impl<T> Machine<T> {
         for (container, flight) in &mut self.flights {
             if flight.lane.is_some_and(|at| gone[at]) {
                 flight.lane = None;
-                self.orphans.insert(*container, flight.frozen.hull);
+                self.orphans.insert(*container, flight.record.hash_span);
             }
         }
         self.carry_rates(now_ms);

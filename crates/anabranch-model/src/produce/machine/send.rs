@@ -29,7 +29,7 @@ impl<T> Machine<T> {
         let target = self.aggregate_target();
         let (linger_ms, hurry_below) = (self.settings.linger_ms, self.hurry_below);
         let Some(Some(lane)) = self.lanes.get_mut(at) else { return };
-        if lane.in_line || lane.blockers > 0 || lane.flights >= per_lane || lane.has_nothing() {
+        if lane.in_line || lane.blockers > 0 || lane.in_flight >= per_lane || lane.has_nothing() {
             return;
         }
         let held_ms = self.pauses.held_until_ms(lane.place.range());
@@ -38,7 +38,7 @@ impl<T> Machine<T> {
             return;
         }
         let mut from_ms = lane.not_before_ms.max(held_ms.unwrap_or(0));
-        if lane.frozen.is_empty()
+        if lane.sealed.is_empty()
             && let Some((number, put_ms)) = lane.first()
             && lane.queue_bytes < target
             && number >= hurry_below
@@ -137,16 +137,16 @@ impl<T> Machine<T> {
         let mut cuts = Vec::with_capacity(lanes.len());
         let mut of = Vec::with_capacity(lanes.len());
         for &at in lanes {
-            if self.lanes[at].as_ref().is_none_or(|lane| !lane.frozen.is_empty()) {
+            if self.lanes[at].as_ref().is_none_or(|lane| !lane.sealed.is_empty()) {
                 continue;
             }
             let mut beside = ExtraRecords::default();
             while let Some(lane) = self.lanes[at].as_mut() {
                 let mark = |producer| DedupTag { producer, container: self.next_mark };
-                let mark = self.settings.mark.map(mark);
+                let mark = self.settings.dedup_tags.map(mark);
                 self.next_mark += 1;
                 let (builder, spare) = (&mut self.builder, &mut self.spare);
-                let tools = Sealer { builder, spare, pages: &mut self.pages, mark };
+                let tools = Sealer { builder, spare, pages: &mut self.pages, dedup_tag: mark };
                 let Some(cut) = draft(lane, tools, self.settings.aggregation, target) else {
                     break;
                 };
@@ -160,7 +160,7 @@ impl<T> Machine<T> {
         }
         let frozen = seal(cuts, self.router.era);
         for (at, frozen) in of.into_iter().zip(frozen) {
-            self.lane_mut(at).frozen.push_back(frozen);
+            self.lane_mut(at).sealed.push_back(frozen);
         }
     }
 
@@ -173,13 +173,13 @@ impl<T> Machine<T> {
             KeyOrder::None => PerQueue::Any,
         };
         let isolated = |at: &usize| {
-            let head = self.lanes[*at].as_ref().and_then(|lane| lane.frozen.front());
+            let head = self.lanes[*at].as_ref().and_then(|lane| lane.sealed.front());
             head.is_some_and(|head| head.isolated)
         };
         let by_itself = self.settings.numbered || isolated(&lanes[0]);
         let sizes = lanes.iter().enumerate().map(|(place, at)| {
             let fits = place == 0 || !(by_itself || isolated(at));
-            let heads = self.lanes[*at].iter().flat_map(|lane| &lane.frozen);
+            let heads = self.lanes[*at].iter().flat_map(|lane| &lane.sealed);
             let count = match (fits, by_itself) {
                 (false, _) => 0,
                 (true, true) => 1,
@@ -216,8 +216,8 @@ impl<T> Machine<T> {
         for (&at, &count) in lanes.iter().zip(counts) {
             for _ in 0..count {
                 let lane = self.lane_mut(at);
-                let Some(frozen) = lane.frozen.pop_front() else { break };
-                lane.flights += 1;
+                let Some(frozen) = lane.sealed.pop_front() else { break };
+                lane.in_flight += 1;
                 self.account(at, frozen.sealed.bytes(), now_ms);
                 request.add(&frozen);
                 if in_doubt && frozen.predicted.is_some() && !frozen.has_one_hash() {
@@ -231,7 +231,7 @@ impl<T> Machine<T> {
                 let container = self.next_container;
                 self.next_container += 1;
                 containers.push(container);
-                let flight = InFlightRecord { frozen, lane: Some(at), stage: InFlightState::Sent };
+                let flight = InFlightRecord { record: frozen, lane: Some(at), stage: InFlightState::Sent };
                 self.flights.insert(container, flight);
             }
         }
@@ -258,7 +258,7 @@ impl PutRequest {
 }
 
 fn may_send<T>(lane: &ShardQueue<T>, per_lane: usize) -> bool {
-    lane.blockers == 0 && lane.flights < per_lane && !lane.has_nothing()
+    lane.blockers == 0 && lane.in_flight < per_lane && !lane.has_nothing()
 }
 
 /// The shard that a lane's containers are meant for.

@@ -82,7 +82,7 @@ impl<T> Machine<T> {
     fn take_waiting(&mut self) -> Vec<Vec<PendingRecord<T>>> {
         let mut taken = Vec::new();
         for lane in self.lanes.iter_mut().flatten() {
-            taken.push(lane.frozen.drain(..).flat_map(unpack).collect());
+            taken.push(lane.sealed.drain(..).flat_map(unpack).collect());
             taken.push(lane.drain(&mut self.pages).into());
         }
         taken
@@ -102,8 +102,8 @@ impl<T> Machine<T> {
         self.unjudged.clear();
         self.orphans.clear();
         for (_, mut flight) in std::mem::take(&mut self.flights) {
-            flight.frozen.maybe_landed = true;
-            self.refuse(unpack(flight.frozen), &RejectReason::Closed);
+            flight.record.maybe_landed = true;
+            self.refuse(unpack(flight.record), &RejectReason::Closed);
         }
         for records in self.take_waiting() {
             for (why, records) in self.by_cause(records, &RejectReason::Closed) {

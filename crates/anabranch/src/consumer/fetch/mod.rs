@@ -137,7 +137,7 @@ impl<A: StreamApi> FetchContext<A> {
         }
         if let Some(gap) = reach.reply(reply, waited_ms) {
             let shard = Arc::clone(&self.feed.shard);
-            self.feed.events.emit(ShardEvent::Trimmed { shard, after: gap.after, to: gap.to });
+            self.feed.events.emit(ShardEvent::RetentionGap { shard, after: gap.after, to: gap.to });
         }
     }
 
@@ -162,12 +162,12 @@ impl<A: StreamApi> FetchContext<A> {
 
     fn emit_failed(&self, error: String, failures: u32, pause_ms: u64) {
         let shard = Arc::clone(&self.feed.shard);
-        self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
+        self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, retry_in: pause_ms });
     }
 
     /// Tells that records came.
     fn fetched(&self, records: usize, behind_ms: u64, took_ms: Option<u64>) {
         let shard = Arc::clone(&self.feed.shard);
-        self.feed.events.emit(ShardEvent::Fetched { shard, records, behind_ms, took_ms });
+        self.feed.events.emit(ShardEvent::Fetched { shard, records, behind_latest: behind_ms, took: took_ms });
     }
 }

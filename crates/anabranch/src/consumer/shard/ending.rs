@@ -6,7 +6,7 @@ use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
 use crate::consumer::processor::RestartProcessor;
 use crate::consumer::shape::{NotAccepted, ProcessingMode, Work};
-use crate::event::{ShardEvent, ShardStop};
+use crate::event::{ShardEvent, ShardStopReason};
 use crate::lease::{DrainReason, ShardEndResult, MissingShardResult, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::{ChildShard, StreamApi};
 use std::pin::pin;
@@ -19,7 +19,7 @@ enum EndInterruption {
     /// A stop was asked for, and its grace is over.
     Late,
     /// The user's code takes no more of the shard, or the watcher wants it given back.
-    GivenUp(ShardStop),
+    GivenUp(ShardStopReason),
     /// The user's code can't go on.
     StartOver,
 }
@@ -86,9 +86,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                         calling.returned();
                         Ok(ended)
                     }
-                    () = self.work.wait_gave_up() => Err(EndInterruption::GivenUp(ShardStop::Failed)),
+                    () = self.work.wait_gave_up() => Err(EndInterruption::GivenUp(ShardStopReason::Failed)),
                     why = self.wait_for_drop_order() => match why {
-                        ShardStop::Stuck => Err(EndInterruption::GivenUp(why)),
+                        ShardStopReason::Stuck => Err(EndInterruption::GivenUp(why)),
                         _ => Ok(Err(STOOD_STILL.into())),
                     },
                 }
@@ -127,7 +127,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 return Err(EndInterruption::Late);
             }
             match self.run_until_deadline(grace, self.grip.end(children)).await? {
-                ShardEndResult::Done => return Ok(SessionEnd::Finished(FinishReason::Ended, ShardStop::Ended)),
+                ShardEndResult::Done => return Ok(SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Ended)),
                 ShardEndResult::Lost => return Ok(LOST),
                 ShardEndResult::NotYet { why } => self.not_ended(why.to_owned()),
                 ShardEndResult::Failed(error) => self.not_ended(error.to_string()),
@@ -188,7 +188,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     pub(super) async fn resolve_missing(&mut self, session: &mut Session) -> SessionEnd {
         match self.grip.resolve_missing().await {
             MissingShardResult::NotProven => SessionEnd::Restart,
-            MissingShardResult::Ended => SessionEnd::Finished(FinishReason::Ended, ShardStop::Gone),
+            MissingShardResult::Ended => SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Missing),
             MissingShardResult::Lost => LOST,
             // A service that errs for a moment costs no duplicates.
             MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => self.fail(session).await,

@@ -6,7 +6,7 @@ use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::fetch::FetchEnd;
 use crate::consumer::shape::{ProcessingMode, Work};
 use crate::consumer::vitals::WatchdogOrder;
-use crate::event::ShardStop;
+use crate::event::ShardStopReason;
 use crate::lease::{FinishReason, LeaseStore};
 use crate::stream::api::StreamApi;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             }
             if released && session.is_over() {
                 return match self.save_checkpoint_in_time(session).await {
-                    LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStop::Stuck),
+                    LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Stuck),
                     LeaseStatus::Lost => LOST,
                 };
             }
@@ -114,7 +114,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             (LeaseStatus::Lost, _) => LOST,
             (LeaseStatus::Kept, Err(stop)) => self.stop(session, stop).await,
             (LeaseStatus::Kept, Ok(())) => match self.save_checkpoint_in_time(session).await {
-                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStop::Failed),
+                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Failed),
                 LeaseStatus::Lost => LOST,
             },
         }

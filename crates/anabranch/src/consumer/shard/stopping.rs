@@ -9,12 +9,12 @@ use super::{ABORT_MS, LOST, ShardReader, Session, SessionEnd};
 use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
 use crate::consumer::shape::{ProcessingMode, Work};
-use crate::event::ShardStop;
+use crate::event::ShardStopReason;
 use crate::lease::{DrainReason, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use std::pin::pin;
 
-pub(super) const DRAINED: SessionEnd = SessionEnd::Finished(FinishReason::Drained, ShardStop::Drained);
+pub(super) const DRAINED: SessionEnd = SessionEnd::Finished(FinishReason::Drained, ShardStopReason::Drained);
 
 /// What a drain came to.
 enum DrainResult {

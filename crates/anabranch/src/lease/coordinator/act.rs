@@ -83,7 +83,7 @@ async fn execute<S: LeaseStore, A: StreamApi>(
             let fence = WorkerChange::Fence { counter };
             let write = Write::worker(&worker, fence, crew.context.rng.nonce());
             if attempt(crew, "fence", &write).await.is_some() {
-                crew.context.emit(LeaseEvent::Fenced { worker });
+                crew.context.emit(LeaseEvent::WorkerFenced { worker });
             }
         }
         LeaseMove::WithdrawRequest { lease, term, taker } => {
@@ -92,7 +92,7 @@ async fn execute<S: LeaseStore, A: StreamApi>(
                 if mine {
                     crew.held_leases.forget_request(&lease);
                 }
-                crew.context.emit(LeaseEvent::Withdrawn { lease });
+                crew.context.emit(LeaseEvent::HandOverWithdrawn { lease });
             }
         }
         LeaseMove::RequestHandOver { lease, term } => request_lease(crew, me, lease, term).await,
@@ -100,12 +100,12 @@ async fn execute<S: LeaseStore, A: StreamApi>(
         LeaseMove::HandOver { lease, term, to } => {
             let pass = LeaseChange::HandOver { owner: me.clone(), term, to: to.clone() };
             if change(crew, &lease, pass).await {
-                crew.context.emit(LeaseEvent::Passed { lease, to });
+                crew.context.emit(LeaseEvent::LeaseHandedOver { lease, to });
             }
         }
         LeaseMove::Release { lease, term } => {
             if change(crew, &lease, LeaseChange::Release { owner: me.clone(), term }).await {
-                crew.context.emit(LeaseEvent::Released { lease });
+                crew.context.emit(LeaseEvent::LeaseReleased { lease });
             }
         }
     }
@@ -127,7 +127,7 @@ async fn request_lease<S: LeaseStore, A: StreamApi>(
         let name = LeaseChange::RequestHandOver { taker: me.clone(), term };
         let write = Write::lease(&lease, name, crew.context.rng.nonce());
         match crew.context.write_once(&write).await {
-            WriteResult::Applied(_) => return crew.context.emit(LeaseEvent::Asked { lease }),
+            WriteResult::Applied(_) => return crew.context.emit(LeaseEvent::HandOverRequested { lease }),
             WriteResult::Refused { why: WriteRefusal::TermMoved, now: StoredRow::Lease(row) } if kcl => {
                 term = row.term;
             }
@@ -169,14 +169,14 @@ pub(super) async fn withdraw_requests<S: LeaseStore, A: StreamApi>(crew: &Coordi
                 let owner = me.clone();
                 (
                     LeaseChange::Release { owner, term },
-                    LeaseEvent::Released { lease: lease.clone() },
+                    LeaseEvent::LeaseReleased { lease: lease.clone() },
                 )
             }
             Some(row) if row.hand_over == (HandOver::Requested { taker: me.clone() }) => {
                 let taker = me.clone();
                 (
                     LeaseChange::WithdrawRequest { taker, term },
-                    LeaseEvent::Withdrawn { lease: lease.clone() },
+                    LeaseEvent::HandOverWithdrawn { lease: lease.clone() },
                 )
             }
             _ => {
@@ -260,7 +260,7 @@ pub(super) fn add_held_lease<S: LeaseStore, A: StreamApi>(
     let created_ms = crew.created_ms(&key.stream);
     let held = Arc::new(HeldLease::new(lease, own, created_ms, pulse, crew.wake.clone(), sent_ms));
     if *me == member.id && crew.held_leases.insert(&member, held.clone()) {
-        crew.context.emit(LeaseEvent::Taken { lease: key.clone(), worker: me.clone(), term });
+        crew.context.emit(LeaseEvent::LeaseTaken { lease: key.clone(), worker: me.clone(), term });
     }
     // The stream may have been removed while the take was on its way: the lease goes back unread.
     // Asked once it is among the holdings, so that a removal from now on finds it there.

@@ -140,7 +140,7 @@ fn emit_unread_streams<S: LeaseStore, A: StreamApi>(
     let drawn = survey.owners.as_ref().is_some_and(|owners| names(owners) && leads(owners));
     let streams = if drawn { survey.others_than(&reads) } else { Vec::new() };
     if !streams.is_empty() && streams != *told {
-        crew.context.emit(LeaseEvent::LeadsUnread { streams: streams.clone() });
+        crew.context.emit(LeaseEvent::LeadsUnreadStreams { streams: streams.clone() });
     }
     *told = streams;
 }
@@ -200,7 +200,7 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     let found_ms = match crew.context.describe(name).await {
         Ok(summary) => summary.created_ms,
         Err(error) if suspected && error.fault == Fault::Missing => {
-            crew.context.emit(LeaseEvent::StreamGone { stream: name.clone() });
+            crew.context.emit(LeaseEvent::StreamDeleted { stream: name.clone() });
             crew.mark_missing(name);
             return false;
         }
@@ -214,7 +214,7 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     if !is_same {
         let (stream, again) = (name.clone(), name.clone());
         let known = Some(known_ms);
-        crew.context.emit(LeaseEvent::StreamRecreated { stream, known_ms: known, found_ms });
+        crew.context.emit(LeaseEvent::StreamRecreated { stream, known, found: found_ms });
         crew.refuse(CoordinatorStartError::StreamRecreated { stream: again, known_ms, found_ms }, name);
     }
     is_same
@@ -232,7 +232,7 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     let (name, found_ms) = (&stream.settings.name, stream.created_ms);
     let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
     let (again, known_ms) = (name.clone(), None);
-    crew.context.emit(LeaseEvent::StreamRecreated { stream: again, known_ms, found_ms });
+    crew.context.emit(LeaseEvent::StreamRecreated { stream: again, known: known_ms, found: found_ms });
     let stream = name.clone();
     crew.refuse(CoordinatorStartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms }, name);
     false
@@ -269,7 +269,7 @@ async fn repair_missing_children<S: LeaseStore, A: StreamApi>(
         && let Err(error) = create_all(&crew.context, stream, forgotten).await
     {
         let error = error.to_string();
-        crew.context.emit(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+        crew.context.emit(LeaseEvent::StreamCallFailed { stream: stream.clone(), error });
     }
 }
 
@@ -302,7 +302,7 @@ async fn repair_holes<S: LeaseStore, A: StreamApi>(
     let holes = coverage::holes(covered);
     let looks = watch.observe(&holes);
     let Some(keys) = holes.first().copied() else { return };
-    tools.emit(LeaseEvent::Hole { stream: name.clone(), keys, looks });
+    tools.emit(LeaseEvent::HashRangeHole { stream: name.clone(), range: keys, audits: looks });
     if looks < crew.settings().hole_audits {
         return;
     }
@@ -318,6 +318,6 @@ async fn repair_holes<S: LeaseStore, A: StreamApi>(
     };
     if let Err(error) = repaired {
         let error = error.to_string();
-        tools.emit(LeaseEvent::StreamTrouble { stream: name.clone(), error });
+        tools.emit(LeaseEvent::StreamCallFailed { stream: name.clone(), error });
     }
 }

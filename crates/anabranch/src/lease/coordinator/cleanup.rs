@@ -25,7 +25,7 @@ pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
         let delete = LeaseChange::Delete { term: row.term };
         let write = Write::lease(&row.key, delete, crew.context.rng.nonce());
         if let WriteResult::Applied(_) = crew.context.write_once(&write).await {
-            crew.context.emit(LeaseEvent::RowRemoved { lease: row.key.clone() });
+            crew.context.emit(LeaseEvent::LeaseRowRemoved { lease: row.key.clone() });
             if let Some(held) = held.filter(|held| held.state() == HandleState::Retained) {
                 crew.held_leases.remove(&held);
             }
@@ -50,7 +50,7 @@ pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(crew: &Coord
     for worker in gone.into_iter().filter(|id| !owners.contains(id)) {
         let write = Write::worker(&worker, WorkerChange::Delete, tools.rng.nonce());
         if let WriteResult::Applied(_) = tools.write_once(&write).await {
-            tools.emit(LeaseEvent::WorkerForgotten { worker });
+            tools.emit(LeaseEvent::WorkerRowRemoved { worker });
         }
     }
 }

@@ -187,7 +187,7 @@ fn usable<S: LeaseStore, A>(
 ) -> Option<Vec<NewLease>> {
     rows.inspect_err(|error| {
         let error = error.to_string();
-        tools.emit(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+        tools.emit(LeaseEvent::StreamCallFailed { stream: stream.clone(), error });
     })
     .ok()
 }
@@ -235,7 +235,7 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
         }
     }
     if made > 0 {
-        tools.emit(LeaseEvent::Synced { stream: stream.clone(), rows: made });
+        tools.emit(LeaseEvent::RowsCreated { stream: stream.clone(), rows: made });
     }
     Ok(all)
 }

@@ -54,7 +54,7 @@ pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(
 pub(super) fn drop_lost<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, held: &Arc<HeldLease>) {
     held.mark_lost();
     crew.held_leases.remove(held);
-    crew.context.emit(LeaseEvent::Lost { lease: held.taken_row().key.clone() });
+    crew.context.emit(LeaseEvent::LeaseLost { lease: held.taken_row().key.clone() });
 }
 
 /// Begins to give a lease back or to pass it on.
@@ -101,8 +101,8 @@ async fn release<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, he
     let key = held.taken_row().key.clone();
     let own = held.row().await.hold.clone();
     let event = match write_while_alive(crew, held, &own.release(crew.context.rng.nonce())).await {
-        WriteResult::Applied(_) => LeaseEvent::Released { lease: key },
-        _ => LeaseEvent::Lost { lease: key },
+        WriteResult::Applied(_) => LeaseEvent::LeaseReleased { lease: key },
+        _ => LeaseEvent::LeaseLost { lease: key },
     };
     crew.context.emit(event);
 }
@@ -118,7 +118,7 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
         match write_while_alive(crew, held, &write).await {
             WriteResult::Applied(_) => {
                 let lease = own.key.clone();
-                crew.context.emit(LeaseEvent::Passed { lease, to });
+                crew.context.emit(LeaseEvent::LeaseHandedOver { lease, to });
                 return;
             }
             WriteResult::Refused { why, now: StoredRow::Lease(row) } if is_mine(crew, &own, &row) => {
@@ -132,7 +132,7 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
                 }
             }
             _ => {
-                crew.context.emit(LeaseEvent::Lost { lease: own.key.clone() });
+                crew.context.emit(LeaseEvent::LeaseLost { lease: own.key.clone() });
                 return;
             }
         }

@@ -55,7 +55,7 @@ async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShar
     member.heartbeat.stop();
     let mut lost = crew.held_leases.take_all(&member.id);
     mark_all_lost(crew, &lost);
-    crew.context.emit(LeaseEvent::Expelled { worker: member.id.clone() });
+    crew.context.emit(LeaseEvent::Evicted { worker: member.id.clone() });
     let joined = loop {
         match Membership::join(&crew.context, crew.stream_names()).await {
             Ok(joined) => break joined,
@@ -77,7 +77,7 @@ async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShar
 fn mark_all_lost<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, lost: &[Arc<HeldLease>]) {
     for held in lost {
         held.mark_lost();
-        crew.context.emit(LeaseEvent::Lost { lease: held.taken_row().key.clone() });
+        crew.context.emit(LeaseEvent::LeaseLost { lease: held.taken_row().key.clone() });
     }
 }
 

@@ -154,7 +154,7 @@ impl FleetPoller {
     /// Tells how large the fleet is, when that has changed.
     fn emit_fleet_size<S: LeaseStore, A: StreamApi>(&mut self, crew: &CoordinatorShared<S, A>, seen: &FleetSnapshot) {
         let me = crew.held_leases.member().id.clone();
-        let active = seen.workers.iter().filter(|worker| worker.standing == WorkerStatus::Active);
+        let active = seen.workers.iter().filter(|worker| worker.status == WorkerStatus::Active);
         let mut workers: BTreeSet<_> = active.map(|worker| &worker.id).collect();
         if crew.context.store.layout() == Layout::Kcl {
             workers = seen.leases.iter().filter_map(|lease| lease.owner.as_ref()).collect();
@@ -164,7 +164,7 @@ impl FleetPoller {
         if self.told != now {
             self.told = now;
             let (workers, leases) = now;
-            crew.context.emit(LeaseEvent::FleetSeen { workers, leases });
+            crew.context.emit(LeaseEvent::FleetChanged { workers, leases });
         }
     }
 
@@ -231,7 +231,7 @@ fn worker_snapshots(look: &StorePoll) -> Vec<WorkerSnapshot> {
     let unreadable = look.unreadable.iter().map(|row| WorkerSnapshot {
         id: row.key.clone(),
         counter: 0,
-        standing: WorkerStatus::Unreadable,
+        status: WorkerStatus::Unreadable,
         reads: None,
         lease_time_ms: None,
     });
@@ -247,7 +247,7 @@ fn worker_snapshot(worker: &WorkerRow) -> WorkerSnapshot {
     WorkerSnapshot {
         id: worker.id.clone(),
         counter: worker.counter,
-        standing,
+        status: standing,
         reads: worker.reads.clone(),
         lease_time_ms: worker.lease_time_ms,
     }
@@ -263,7 +263,7 @@ fn lease_snapshot(lease: &Lease, phase: LeasePhase) -> LeaseSnapshot {
         owner: lease.owner.clone(),
         counter: lease.term,
         phase,
-        named,
+        requested: named,
         refused: lease.hand_over == HandOver::Refused,
         bytes_per_second: lease.bytes_per_second,
     }

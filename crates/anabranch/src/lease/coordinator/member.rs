@@ -99,7 +99,7 @@ impl Membership {
     pub(super) async fn announce_leaving<S: LeaseStore, A>(&self, tools: &LeaseContext<S, A>) -> BeatResult {
         let beat = self.write_heartbeat(tools, |row| WorkerChange::AnnounceLeaving { counter: row.counter }).await;
         if beat == BeatResult::Renewed {
-            tools.emit(LeaseEvent::Retired { worker: self.id.clone() });
+            tools.emit(LeaseEvent::Leaving { worker: self.id.clone() });
         }
         beat
     }

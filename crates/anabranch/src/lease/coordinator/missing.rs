@@ -100,7 +100,7 @@ pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorS
         match find(&crew.context, &stream).await {
             RecheckResult::Same => {
                 if crew.resume_stream(&name) {
-                    crew.context.emit(LeaseEvent::StreamBack { stream: name });
+                    crew.context.emit(LeaseEvent::StreamRestored { stream: name });
                 }
             }
             RecheckResult::Other(found_ms) => {
@@ -108,8 +108,8 @@ pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorS
                     let known_ms = Some(stream.created_ms);
                     crew.context.emit(LeaseEvent::StreamRecreated {
                         stream: name,
-                        known_ms,
-                        found_ms,
+                        known: known_ms,
+                        found: found_ms,
                     });
                 }
             }

@@ -63,7 +63,7 @@ async fn wait_until_usable<S: LeaseStore, A: StreamApi>(
     let mut told = None;
     let mut await_status = |status| {
         if told.replace(status) != Some(status) {
-            tools.emit(LeaseEvent::StreamAwaited { stream: stream.clone(), status });
+            tools.emit(LeaseEvent::StreamNotActive { stream: stream.clone(), status });
         }
     };
     loop {

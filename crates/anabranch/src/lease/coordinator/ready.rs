@@ -152,7 +152,7 @@ impl GateTracker {
                     };
                     if !self.tries.contains_key(&key) {
                         let lease = key.clone();
-                        crew.context.emit(LeaseEvent::Waiting { lease, parent, why });
+                        crew.context.emit(LeaseEvent::WaitingForParent { lease, parent, why });
                     }
                     self.retry_later(&key, now_ms, longest_ms, after);
                 }

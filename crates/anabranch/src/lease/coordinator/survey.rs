@@ -27,7 +27,7 @@ pub(super) async fn probe_table<S: LeaseStore, A>(
             ProbeVerdict::Wait { ms } => {
                 if elapsed_ms == 0 {
                     let leader = latest.leader.as_ref().map(|leader| leader.owner.clone());
-                    tools.emit(LeaseEvent::KeptOff { wait_ms: ms, leader });
+                    tools.emit(LeaseEvent::WaitingForKcl3 { wait: ms, leader });
                 }
                 // Whoever is at work shows it sooner.
                 tools.clock.sleep(ms.min(tools.settings.lease_time_ms)).await;
@@ -61,7 +61,7 @@ pub(super) async fn probe_again<S: LeaseStore, A: StreamApi>(
         && !crew.stream_names().is_empty()
     {
         let hindrance = hindrance.to_string();
-        tools.emit(LeaseEvent::StoodDown { hindrance: hindrance.clone() });
+        tools.emit(LeaseEvent::YieldedToKcl3 { hindrance: hindrance.clone() });
         crew.stand_down(CoordinatorStartError::TableInUse { hindrance });
     }
     Some(survey)

@@ -78,12 +78,12 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
 
     /// Tells that the store did not do what it was asked.
     pub(crate) fn emit_store_failure(&self, what: &'static str, error: &StoreError) {
-        self.emit(LeaseEvent::StoreTrouble { what, error: error.to_string() });
+        self.emit(LeaseEvent::StoreCallFailed { what, error: error.to_string() });
     }
 
     /// Tells that a stream did not do what it was asked.
     pub(crate) fn emit_stream_failure(&self, stream: &StreamName, error: &StreamError) {
-        self.emit(LeaseEvent::StreamTrouble { stream: stream.clone(), error: error.to_string() });
+        self.emit(LeaseEvent::StreamCallFailed { stream: stream.clone(), error: error.to_string() });
     }
 
     /// What a read of the store answers; one that takes too long is an error.

@@ -71,7 +71,7 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
         rows: impl Iterator<Item = (String, &'a str)>,
     ) {
         for (row, why) in self.unreadable_rows.new_ones(of, rows) {
-            self.emit(LeaseEvent::UnreadableRow { row, why: why.to_owned() });
+            self.emit(LeaseEvent::RowUnreadable { row, why: why.to_owned() });
         }
     }
 }

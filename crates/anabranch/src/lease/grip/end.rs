@@ -97,7 +97,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
             match self.held.write_row(&self.context, &mut row, &write).await {
                 OwnRowWrite::Done => {
                     let key = self.key().clone();
-                    self.context.emit(LeaseEvent::Ended { lease: key, children: names });
+                    self.context.emit(LeaseEvent::ShardEnded { lease: key, children: names });
                     return ShardEndResult::Done;
                 }
                 OwnRowWrite::CheckpointMoved => {}
@@ -179,7 +179,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         let heirs: Vec<_> = heirs.into_iter().map(NewLease::child).collect();
         let lease = LeaseKey { stream: stream.clone(), shard: child.id.clone() };
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
-        self.context.emit(LeaseEvent::ShardLost { lease, heirs: names });
+        self.context.emit(LeaseEvent::ShardMissing { lease, successors: names });
         Ok(Some(heirs))
     }
 

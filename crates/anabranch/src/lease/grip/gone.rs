@@ -55,7 +55,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         let heirs: Vec<NewLease> = heirs.into_iter().map(NewLease::child).collect();
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
         // Before the row says so: whoever crashes in between would leave a loss that nobody told.
-        self.context.emit(LeaseEvent::ShardLost { lease: key.clone(), heirs: names });
+        self.context.emit(LeaseEvent::ShardMissing { lease: key.clone(), successors: names });
         match self.write_end(heirs).await {
             ShardEndResult::Done => MissingShardResult::Ended,
             ShardEndResult::NotYet { .. } => MissingShardResult::NotProven,

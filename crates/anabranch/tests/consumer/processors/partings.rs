@@ -45,7 +45,7 @@ async fn children_wait_for_a_processor_that_checkpoints_the_end() {
     assert_eq!(world.oracle.seen(), 10, "the children wait");
     assert!(!world.rows()[0].is_ended());
     let named = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::CallFailed { call: "shard_ended", error, .. })
+        matches!(event, Event::Shard(ShardEvent::CallbackFailed { call: "shard_ended", error, .. })
             if error.contains("checkpoint"))
     };
     assert!(world.told(named), "it is said by name");
@@ -99,7 +99,7 @@ async fn an_end_that_takes_longer_than_the_grace_is_dropped_and_told_elsewhere()
     assert_eq!(script.calls(), calls);
     assert!(world.rows()[0].owner.is_none() && !world.rows()[0].is_ended());
     let named = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::CallFailed { call: "shard_ended", error, .. })
+        matches!(event, Event::Shard(ShardEvent::CallbackFailed { call: "shard_ended", error, .. })
             if error.contains("grace"))
     };
     assert!(world.told(named), "it is said by name");
@@ -175,7 +175,7 @@ async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_littl
         }
         assert_eq!((script.count("lease_lost"), script.count("heard")), (1, heard));
         let dropped = |event: &Event| match event {
-            Event::Shard(ShardEvent::CallFailed { call, error, .. }) => {
+            Event::Shard(ShardEvent::CallbackFailed { call, error, .. }) => {
                 *call == "lease_lost" && error.contains("5000 ms")
             }
             _ => false,

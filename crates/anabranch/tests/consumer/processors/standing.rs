@@ -64,7 +64,7 @@ async fn a_start_or_an_end_that_hangs_and_may_be_dropped_comes_again() {
             assert_eq!(world.oracle.duplicates(), 0, "{name}");
             assert_eq!(script.count(&format!("0 {name}")), 2, "{:?}", script.calls());
             let dropped = |event: &Event| {
-                matches!(event, Event::Shard(ShardEvent::CallFailed { call, error, .. })
+                matches!(event, Event::Shard(ShardEvent::CallbackFailed { call, error, .. })
                     if *call == name && error.contains("dropped"))
             };
             assert!(world.told(dropped) || world.released(), "{name}");

@@ -19,7 +19,7 @@ async fn a_processor_that_can_not_start_leaves_its_shard_for_another_try() {
     assert_eq!(calls[..4], ["0 initialize", "0 initialize", "0 initialize", "0 process 10"]);
     assert_eq!(script.count("lease_lost"), 1, "only of the one that had started");
     let named = |event: &Event| {
-        matches!(event, Event::Shard(ShardEvent::CallFailed { call: "initialize", error, .. })
+        matches!(event, Event::Shard(ShardEvent::CallbackFailed { call: "initialize", error, .. })
             if error == "bad start")
     };
     assert!(world.told(named));
@@ -53,7 +53,7 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
     worker.stop().await;
     world.oracle.check();
     assert_eq!(script.count("0 lease_lost"), 0, "one that is replaced is told nothing");
-    let is_take = |event: &&Event| matches!(event, Event::Lease(LeaseEvent::Taken { .. }));
+    let is_take = |event: &&Event| matches!(event, Event::Lease(LeaseEvent::LeaseTaken { .. }));
     let takes = world.events.lock().unwrap().iter().filter(is_take).count();
     assert_eq!(takes, 3, "the lease stayed where it was");
 }

@@ -27,7 +27,7 @@ fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
         owner: owner.map(Into::into),
         counter,
         phase: LeasePhase::Ready,
-        named: None,
+        requested: None,
         refused: false,
         bytes_per_second: None,
     }
@@ -272,7 +272,7 @@ fn ours<const N: usize>(names: [&str; N]) -> [WorkerId; N] {
 
 /// A lease that `taker` has asked its owner for.
 fn asked(key: &str, owner: &WorkerId, taker: &WorkerId) -> LeaseSnapshot {
-    LeaseSnapshot { named: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
+    LeaseSnapshot { requested: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
 }
 
 fn held(keys: &[&str], owner: &WorkerId) -> Vec<LeaseSnapshot> {

@@ -61,7 +61,7 @@ fn no_more_hand_overs_are_in_progress_than_allowed() {
     let mut world = world(10, &[Some(0); 200], settings);
     for _ in 0..20 {
         world.round();
-        let named: Vec<_> = world.leases.values().filter_map(|row| row.named.as_ref()).collect();
+        let named: Vec<_> = world.leases.values().filter_map(|row| row.requested.as_ref()).collect();
         assert!(named.len() <= 4, "one giver: {named:?}");
     }
     let rounds = hand_over_rounds(&world);
@@ -265,7 +265,7 @@ proptest! {
         // A watcher waits for up to a fifth longer than another.
         let tally = world.pass_rounds(own_rounds * 8 / 15 + 3);
         prop_assert_eq!(tally.fences, 1);
-        prop_assert_eq!(world.workers[&worker_id(victim)].standing, WorkerStatus::Fenced);
+        prop_assert_eq!(world.workers[&worker_id(victim)].status, WorkerStatus::Fenced);
         world.settle(60);
         world.check_level();
     }
@@ -454,7 +454,7 @@ fn a_row_of_a_fenced_worker_without_leases_changes_nothing() {
     let old = WorkerSnapshot {
         id: "old".into(),
         counter: 3,
-        standing: WorkerStatus::Fenced,
+        status: WorkerStatus::Fenced,
         reads: None,
         lease_time_ms: None,
     };

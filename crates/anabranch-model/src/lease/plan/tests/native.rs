@@ -30,13 +30,13 @@ impl Row {
             owner: owner.map(Into::into),
             counter: 7,
             phase: LeasePhase::Ready,
-            named: None,
+            requested: None,
             refused: false,
             bytes_per_second: None,
         };
         for mark in marks {
             match mark {
-                Named(by) => row.named = Some((*by).into()),
+                Named(by) => row.requested = Some((*by).into()),
                 Refused => row.refused = true,
                 Finished => row.phase = LeasePhase::Finished,
                 Blocked => row.phase = LeasePhase::Blocked,
@@ -64,7 +64,7 @@ impl Who {
             Leaves(id) => (id, look, WorkerStatus::Leaving),
             IsFenced(id) => (id, 3, WorkerStatus::Fenced),
         };
-        WorkerSnapshot { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
+        WorkerSnapshot { id: id.into(), counter, status: standing, reads: None, lease_time_ms: None }
     }
 }
 

@@ -78,7 +78,7 @@ fn what_is_under_way_arrives_before_more_is_asked_for() {
     let weights: Vec<_> = (0..8).map(|i| Some(if i % 2 == 0 { 1000 } else { 10 })).collect();
     let mut fleet = world(2, &weights);
     for (lease, taker) in [(0, 1), (1, 0)] {
-        fleet.leases.get_mut(&key(lease)).unwrap().named = Some(worker_id(taker));
+        fleet.leases.get_mut(&key(lease)).unwrap().requested = Some(worker_id(taker));
     }
     let first = fleet.round();
     assert_eq!((first.names, first.passes), (0, 2), "{first:?}");
