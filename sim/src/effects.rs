@@ -4,15 +4,17 @@
 //! and when it arrives at the rows. What it does there, it does at once or not at all.
 
 use crate::faults::FaultyStore;
-use crate::flaw::Warped;
+use crate::flaw::FlawedStore;
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::modes::Store;
-use crate::rows::{Effect, Rows};
+use crate::modes::FleetStore;
+use crate::rows::{LeaseRows, WriteEffect};
 use anabranch::consumer::HandlerError;
 use anabranch::lease::{
-    StoreTransaction, TransactionCheckpoint, LeaseStore, StoreError, TransactionalStore,
+    LeaseStore, StoreError, StoreTransaction, TransactionCheckpoint, TransactionalStore,
 };
-use anabranch_model::lease::{Checkpoint, LeaseToken, Layout, LeaseChange, Nonce, WriteOutcome, Write};
+use anabranch_model::lease::{
+    Checkpoint, Layout, LeaseChange, LeaseToken, Nonce, Write, WriteOutcome,
+};
 
 /// One transaction, until it is committed. Dropped, it is rolled back.
 #[derive(Debug, Default)]
@@ -26,18 +28,18 @@ impl Transaction {
     /// it may have been done all the same, or will be.
     pub(crate) async fn commit(
         self,
-        store: &Store,
-        rows: &Rows,
+        store: &FleetStore,
+        rows: &LeaseRows,
         effect: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), HandlerError> {
         let write = self.write.ok_or("a transaction without a checkpoint")?;
-        let effect = Effect::new(effect);
+        let effect = WriteEffect::new(effect);
         rows.attach(&write, effect.clone());
         match store.write(&write).await? {
             WriteOutcome::Done(_) => Ok(()),
             WriteOutcome::Refused { why, .. } => {
                 if store.flaw() == ConsumerFlaw::KeepsRefusedEffects {
-                    effect.happen();
+                    effect.apply();
                 }
                 Err(format!("rolled back: {why}").into())
             }
@@ -46,9 +48,9 @@ impl Transaction {
     }
 }
 
-impl TransactionalStore for Warped<FaultyStore<Rows>> {}
+impl TransactionalStore for FlawedStore<FaultyStore<LeaseRows>> {}
 
-impl StoreTransaction<Transaction> for Warped<FaultyStore<Rows>> {
+impl StoreTransaction<Transaction> for FlawedStore<FaultyStore<LeaseRows>> {
     async fn checkpoint_in(
         &self,
         transaction: &mut Transaction,

@@ -1,23 +1,23 @@
 //! Hosts that run the real consumer, with a handler that is slow or fails at random.
 
 use crate::faults::network::Service;
-use crate::faults::{Fault, FaultyStore, FaultyStream, LeaseTimes};
+use crate::faults::{FaultKind, FaultyStore, FaultyStream, LeaseTimes};
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::flaw::{Bent, Warped};
-use crate::history::{HostId, What};
-use crate::host::{Berth, Boot, Life};
-use crate::modes::{self, Api, Mode};
-use crate::rows::Rows;
-use crate::supply::{CONTAINER_MAX_BYTES, Grain, Supply};
-use crate::tap::Tap;
-use crate::thread::Thread;
+use crate::flaw::{FlawedStore, FlawedStream};
+use crate::history::{HistoryEvent, HostId};
+use crate::host::{HostContext, HostRun, HostStart};
+use crate::modes::{self, FleetApi, SimMode};
+use crate::rows::LeaseRows;
+use crate::supply::{CONTAINER_MAX_BYTES, RecordSource, SimRecord};
+use crate::tap::LatestTracker;
+use crate::thread::HostThread;
 use crate::workload::DEAD_LETTERS;
-use crate::world::Ground;
-use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, DeadLetterQueue};
+use crate::world::WorldSetup;
+use anabranch::clock::{Clock, Rng};
+use anabranch::consumer::{Consumer, DeadLetterQueue, FetchMode, HandlerError, OnError};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{LeaseToken, LeaseKey, WorkerId};
+use anabranch_model::lease::{LeaseKey, LeaseToken, WorkerId};
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::record::{Record, UserRecord};
 use anabranch_model::retry::Backoff;
@@ -36,13 +36,13 @@ const CALM_CALL_MS: u64 = 2;
 
 /// How the handler and its consumer are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Temper {
+pub struct HandlerBehavior {
     /// The numbers of lanes that a life may draw.
     pub lanes: Vec<usize>,
     /// How records are fetched.
     pub fetch: FetchMode,
     /// How they come to the handler.
-    pub mode: Mode,
+    pub mode: SimMode,
     /// After how many attempts a record is put aside, if it is not tried for ever.
     pub attempts: Option<u32>,
     /// How long a call takes, at most.
@@ -69,12 +69,12 @@ pub struct Temper {
     pub lease_times: LeaseTimes,
 }
 
-impl Default for Temper {
+impl Default for HandlerBehavior {
     fn default() -> Self {
         Self {
             lanes: vec![1],
             fetch: FetchMode::Poll,
-            mode: Mode::Each,
+            mode: SimMode::Each,
             attempts: None,
             call_ms: 8,
             slow: 0,
@@ -93,19 +93,19 @@ impl Default for Temper {
 
 /// What every life of a fleet works with.
 #[derive(Clone)]
-pub struct Fleet {
+pub struct ConsumerFleet {
     /// The world.
-    pub ground: Ground,
+    pub ground: WorldSetup,
     /// The stream and its records.
-    pub supply: Supply,
+    pub supply: RecordSource,
     /// The lease rows.
-    pub rows: Rows,
+    pub rows: LeaseRows,
     /// Where the application starts to read.
     pub start: StartPosition,
     /// How the handlers are.
-    pub temper: Temper,
+    pub temper: HandlerBehavior,
     /// The worker that runs on each host: the last join of its life.
-    pub joined: Joined,
+    pub joined: RunningWorkers,
     /// Whether faults are over: then no handler is slow or fails.
     pub calm: Arc<AtomicBool>,
     /// What is broken.
@@ -114,9 +114,9 @@ pub struct Fleet {
 
 /// The worker that runs on each host. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Joined(Arc<Mutex<BTreeMap<HostId, WorkerId>>>);
+pub struct RunningWorkers(Arc<Mutex<BTreeMap<HostId, WorkerId>>>);
 
-impl Joined {
+impl RunningWorkers {
     /// The worker that runs on a host, if it has joined.
     pub fn on(&self, host: HostId) -> Option<WorkerId> {
         self.workers().get(&host).cloned()
@@ -136,28 +136,28 @@ impl Joined {
     }
 }
 
-impl Fleet {
+impl ConsumerFleet {
     /// What makes the lives of this fleet.
-    pub fn boot(&self) -> Boot {
+    pub fn boot(&self) -> HostStart {
         let fleet = self.clone();
-        Box::new(move |berth: Berth| -> Life { Box::pin(live(berth, fleet.clone())) })
+        Box::new(move |berth: HostContext| -> HostRun { Box::pin(live(berth, fleet.clone())) })
     }
 }
 
 /// One life of a worker: a real consumer until it is stopped.
-async fn live(mut berth: Berth, fleet: Fleet) {
+async fn live(mut berth: HostContext, fleet: ConsumerFleet) {
     let (host, ground) = (berth.host, &fleet.ground);
     fleet.joined.set(host, None);
     let chance = Rng::seeded(berth.seed);
     let temper = &fleet.temper;
     let lease_time_ms = temper.lease_times.of_life(berth.seed);
     if lease_time_ms != LEASE_TIME_MS {
-        ground.network.count(Fault::LeaseTime);
+        ground.network.count(FaultKind::LeaseTime);
         ground.history.note_world(format!("{host} has a lease time of {lease_time_ms} ms"));
     }
     let lanes = temper.lanes[pick(&chance, temper.lanes.len())];
     let lanes = if temper.mode.takes_lanes() { lanes } else { 1 };
-    let desk = Arc::new(Desk {
+    let desk = Arc::new(HandlerState {
         host,
         fleet: fleet.clone(),
         clock: Clock::of_runtime(),
@@ -167,21 +167,21 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     });
     let link = ground.network.link(host, Service::Store, PATIENCE_MS);
     let store = FaultyStore::new(Arc::new(fleet.rows.clone()), link, ground.history.clone());
-    let own = Warped::new(store.clone(), fleet.flaw);
-    let store = Warped::new(store, fleet.flaw);
+    let own = FlawedStore::new(store.clone(), fleet.flaw);
+    let store = FlawedStore::new(store, fleet.flaw);
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let heard = Arc::clone(&desk);
-    let tap = Tap::new(&fleet.supply, &fleet.rows, fleet.start);
+    let tap = LatestTracker::new(&fleet.supply, &fleet.rows, fleet.start);
     let api = FaultyStream::new(Arc::new(tap), link)
-        .heard_by(Arc::new(move |stream, records| heard.arrived(stream, records)));
-    let api = Bent::new(api, fleet.flaw);
+        .observed_by(Arc::new(move |stream, records| heard.arrived(stream, records)));
+    let api = FlawedStream::new(api, fleet.flaw);
     let told = Arc::clone(&desk);
     let streams = fleet.supply.streams().iter().cloned();
-    let consumer: Consumer<Api, _> = Consumer::streams(streams, "app")
+    let consumer: Consumer<FleetApi, _> = Consumer::streams(streams, "app")
         .with_kinesis(api)
         .with_leases(store)
         .with_clock(desk.clock.clone(), chance)
-        .with_events(Events::new(move |event| told.hear(event)))
+        .with_events(Events::new(move |event| told.on_event(event)))
         .with_concurrency(lanes)
         .starting_at(fleet.start)
         .on_error(temper.attempts.map_or(OnError::Retry, |attempts| OnError::DeadLetter {
@@ -219,17 +219,17 @@ fn pick(chance: &Rng, of: usize) -> usize {
 }
 
 /// What the handler of one life works with.
-pub(crate) struct Desk {
+pub(crate) struct HandlerState {
     host: HostId,
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: ConsumerFleet,
     clock: Clock,
-    thread: Thread,
+    thread: HostThread,
     pub(crate) chance: Rng,
-    inside: Mutex<Inside>,
+    inside: Mutex<HandlerStateInner>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct HandlerStateInner {
     /// Every lease that this life took, by its term.
     holds: BTreeMap<(LeaseKey, u64), LeaseToken>,
     /// The lease under which each record was handed out last.
@@ -244,14 +244,14 @@ struct Inside {
 
 /// A record that the handler was called with.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct HandledCall {
     pub(crate) hold: LeaseToken,
-    pub(crate) grain: Arc<Grain>,
+    pub(crate) grain: Arc<SimRecord>,
 }
 
-impl Desk {
+impl HandlerState {
     /// Takes in what the consumer tells.
-    fn hear(&self, event: &Event) {
+    fn on_event(&self, event: &Event) {
         match event {
             Event::Lease(LeaseEvent::LeaseTaken { lease, worker, term }) => {
                 let hold = LeaseToken { key: lease.clone(), owner: worker.clone(), term: *term };
@@ -262,32 +262,32 @@ impl Desk {
             }
             Event::Lease(LeaseEvent::Evicted { .. }) => self.fleet.joined.set(self.host, None),
             Event::Shard(ShardEvent::Fetched { shard, .. }) => self.fleet.supply.begin(shard),
-            Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
+            Event::Shard(ShardEvent::Stopped { shard, .. }) => self.drop_records(shard),
             // What waits is dropped from here on, and nobody tells when the last of it is.
             Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::LeaseLost { lease }) => {
-                self.forget(lease);
+                self.drop_records(lease);
             }
             _ => {}
         }
-        self.note(What::Told(event.clone()));
+        self.note(HistoryEvent::LibraryReported(event.clone()));
         if let Event::Shard(ShardEvent::DeadLettered { shard, at, .. }) = event {
-            self.parked(shard, *at);
+            self.dead_lettered(shard, *at);
         }
     }
 
     /// A record is among the dead letters, so that it is done.
-    fn parked(&self, shard: &LeaseKey, at: Position) {
+    fn dead_lettered(&self, shard: &LeaseKey, at: Position) {
         let hold = self.inside().handed.get(&(shard.clone(), at)).cloned();
         let Some((grain, hold)) = self.fleet.supply.at(&shard.stream, at).zip(hold) else { return };
-        if self.fleet.supply.is_buried(&grain) {
-            self.done(&[Call { hold, grain }]);
+        if self.fleet.supply.is_dead_letter(&grain) {
+            self.done(&[HandledCall { hold, grain }]);
         } else {
-            self.note(What::LostLetter { grain });
+            self.note(HistoryEvent::LostLetter { grain });
         }
     }
 
     /// The records of a shard are no longer held.
-    fn forget(&self, shard: &LeaseKey) {
+    fn drop_records(&self, shard: &LeaseKey) {
         let mut inside = self.inside();
         inside.held.retain(|(key, ..), _| key != shard);
         inside.bytes = inside.held.values().sum();
@@ -297,10 +297,10 @@ impl Desk {
     fn arrived(&self, stream: &StreamName, records: &[Record]) {
         let supply = &self.fleet.supply;
         let parts = records.iter().flat_map(|record| supply.parts(stream, record));
-        let parts: Vec<(Arc<Grain>, bool)> = parts.collect();
+        let parts: Vec<(Arc<SimRecord>, bool)> = parts.collect();
         if !parts.is_empty() {
             let all = parts.iter().map(|(grain, _)| Arc::clone(grain)).collect();
-            self.note(What::Arrived(all));
+            self.note(HistoryEvent::Arrived(all));
         }
         let mut inside = self.inside();
         for (grain, _) in parts.into_iter().filter(|(_, is_open)| *is_open) {
@@ -312,7 +312,7 @@ impl Desk {
             inside.most = inside.bytes;
             let shards: BTreeSet<&LeaseKey> = inside.held.keys().map(|(key, ..)| key).collect();
             let most = self.fleet.temper.memory_bytes + shards.len() * CONTAINER_MAX_BYTES;
-            self.note(What::Holds { bytes: inside.bytes, most });
+            self.note(HistoryEvent::Holds { bytes: inside.bytes, most });
         }
     }
 
@@ -322,9 +322,9 @@ impl Desk {
         shard: &LeaseKey,
         term: Option<u64>,
         records: &[UserRecord],
-    ) -> Result<Vec<Call>, HandlerError> {
+    ) -> Result<Vec<HandledCall>, HandlerError> {
         let garbled = |words: String| {
-            self.note(What::Garbled { lease: shard.clone(), words: words.clone() });
+            self.note(HistoryEvent::Corrupted { lease: shard.clone(), words: words.clone() });
             HandlerError::from(words)
         };
         let hold = self.hold_of(shard, term);
@@ -336,12 +336,12 @@ impl Desk {
             grains.push(grain.ok_or_else(never_put)?);
         }
         if grains.len() > 1 {
-            self.note(What::Called { hold: hold.clone(), records: grains.len() });
+            self.note(HistoryEvent::Called { hold: hold.clone(), records: grains.len() });
         }
         let calls = grains.into_iter().map(|grain| {
             self.inside().handed.insert((hold.key.clone(), grain.at), hold.clone());
-            self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
-            Call { hold: hold.clone(), grain }
+            self.note(HistoryEvent::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
+            HandledCall { hold: hold.clone(), grain }
         });
         Ok(calls.collect())
     }
@@ -352,7 +352,7 @@ impl Desk {
     }
 
     /// The handler takes its time, and then is done or fails.
-    pub(crate) async fn handle(&self, calls: Vec<Call>) -> Result<(), HandlerError> {
+    pub(crate) async fn handle(&self, calls: Vec<HandledCall>) -> Result<(), HandlerError> {
         if self.take_time().await {
             self.done(&calls);
             Ok(())
@@ -365,7 +365,7 @@ impl Desk {
     /// Takes the time of one call. Whether that does not fail.
     pub(crate) async fn take_time(&self) -> bool {
         let temper = &self.fleet.temper;
-        let foul = self.is_foul();
+        let foul = self.has_faults();
         let slow = self.chance.below(1_000) < temper.slow && foul;
         let most_ms = match (slow, foul) {
             (true, _) => temper.slow_ms,
@@ -373,7 +373,7 @@ impl Desk {
             (false, false) => temper.call_ms.min(CALM_CALL_MS),
         };
         if foul && temper.blocks > 0 && self.chance.below(1_000) < temper.blocks {
-            self.fleet.ground.network.count(Fault::Blocked);
+            self.fleet.ground.network.count(FaultKind::Blocked);
             self.thread.block(1 + self.chance.below(temper.slow_ms)).await;
         } else {
             self.clock.sleep(self.chance.below(most_ms + 1)).await;
@@ -382,36 +382,36 @@ impl Desk {
     }
 
     /// Records are done.
-    pub(crate) fn done(&self, calls: &[Call]) {
-        for Call { hold, grain } in calls {
+    pub(crate) fn done(&self, calls: &[HandledCall]) {
+        for HandledCall { hold, grain } in calls {
             self.fleet.supply.done(grain);
             let mut inside = self.inside();
             inside.held.remove(&(hold.key.clone(), grain.number, Arc::clone(&grain.key)));
             inside.bytes = inside.held.values().sum();
             drop(inside);
             let (hold, grain) = (hold.clone(), Arc::clone(grain));
-            self.note(What::Handled { hold, grain, done: true });
+            self.note(HistoryEvent::Handled { hold, grain, done: true });
         }
     }
 
     /// Records have to come again.
-    pub(crate) fn failed(&self, calls: Vec<Call>) {
-        for Call { hold, grain } in calls {
-            self.note(What::Handled { hold, grain, done: false });
+    pub(crate) fn failed(&self, calls: Vec<HandledCall>) {
+        for HandledCall { hold, grain } in calls {
+            self.note(HistoryEvent::Handled { hold, grain, done: false });
         }
     }
 
     /// Whether faults last.
-    pub(crate) fn is_foul(&self) -> bool {
+    pub(crate) fn has_faults(&self) -> bool {
         !self.fleet.calm.load(Ordering::Relaxed)
     }
 
     /// Notes what happened on this host.
-    pub(crate) fn note(&self, what: What) {
+    pub(crate) fn note(&self, what: HistoryEvent) {
         self.fleet.ground.history.note(self.host, what);
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, HandlerStateInner> {
         // Each change is a few plain assignments, so a panic leaves no half of one.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
 //! What happened in a world, in order: what checkers judge, and what a failing seed prints.
 
 use crate::clock::WorldClock;
-use crate::supply::Grain;
+use crate::supply::SimRecord;
 use anabranch::event::Event;
-use anabranch_model::lease::{LeaseToken, LeaseKey, WriteOutcome, Write};
+use anabranch_model::lease::{LeaseKey, LeaseToken, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,24 +26,24 @@ impl fmt::Debug for HostId {
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Line {
+pub struct HistoryLine {
     /// When, in the world's time.
     pub at_ms: u64,
     /// Where; the world itself without a host.
     pub host: Option<HostId>,
     /// What.
-    pub what: What,
+    pub what: HistoryEvent,
 }
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
-pub enum What {
+pub enum HistoryEvent {
     /// The world did something, in words.
     World(String),
     /// The library told of something.
-    Told(Event),
+    LibraryReported(Event),
     /// A write of this host reached the store.
-    Landed {
+    WriteApplied {
         /// As it was sent.
         write: Write,
         /// As it ended there.
@@ -71,14 +71,14 @@ pub enum What {
         at: Position,
     },
     /// A reader let go of a shard.
-    LetGo {
+    StoppedReading {
         /// Under which hold.
         hold: LeaseToken,
         /// In which way, in words.
         how: String,
     },
     /// A record was put into the stream.
-    Put(Arc<Grain>),
+    Put(Arc<SimRecord>),
     /// Shards were closed, and others follow them.
     Resharded {
         /// The ones that were closed.
@@ -89,7 +89,7 @@ pub enum What {
     /// The retention of everything that was put so far is over.
     Trimmed,
     /// A record lies before the start of the application, so that it need not be delivered.
-    Skipped(Arc<Grain>),
+    Skipped(Arc<SimRecord>),
     /// A handler is called with this many records, which are handed to it in the next lines.
     Called {
         /// Under which hold.
@@ -102,21 +102,21 @@ pub enum What {
         /// Under which hold.
         hold: LeaseToken,
         /// The record.
-        grain: Arc<Grain>,
+        grain: Arc<SimRecord>,
     },
     /// The handler's call returned.
     Handled {
         /// Under which hold.
         hold: LeaseToken,
         /// The record.
-        grain: Arc<Grain>,
+        grain: Arc<SimRecord>,
         /// Whether it is done; if not, it comes again.
         done: bool,
     },
     /// The library put a record aside, and it is not whole among the dead letters.
     LostLetter {
         /// The record.
-        grain: Arc<Grain>,
+        grain: Arc<SimRecord>,
     },
     /// The host stood still until now, and so did its clock.
     Paused {
@@ -126,9 +126,9 @@ pub enum What {
     /// A handler had its shard read again from its last checkpoint.
     StartedOver(LeaseKey),
     /// Records arrived at a host, for the sessions that read their shards there.
-    Arrived(Vec<Arc<Grain>>),
+    Arrived(Vec<Arc<SimRecord>>),
     /// A handler was given what was never put, or without a lease that its worker took.
-    Garbled {
+    Corrupted {
         /// Of which lease.
         lease: LeaseKey,
         /// What, in words.
@@ -148,48 +148,60 @@ pub fn brief(hold: &LeaseToken) -> String {
     format!("{} term {} of {}", hold.key, hold.term, hold.owner)
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for HistoryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9} ", Seconds(self.at_ms))?;
+        write!(f, "{:>9} ", SecondsDisplay(self.at_ms))?;
         match self.host {
             Some(host) => write!(f, "{host:<5} "),
             None => write!(f, "world "),
         }?;
         match &self.what {
-            What::World(words) => f.write_str(words),
-            What::Told(event) => write!(f, "{event:?}"),
-            What::Landed { write, outcome } => write!(f, "{write:?} → {}", ended(outcome)),
-            What::Began { hold, from } => write!(f, "begins {} behind {from}", brief(hold)),
-            What::Delivered { hold, number } => write!(f, "delivers {number} of {}", brief(hold)),
-            What::Checkpointed { hold, at } => write!(f, "has {at} stored for {}", brief(hold)),
-            What::LetGo { hold, how } => write!(f, "lets go of {}: {how}", brief(hold)),
-            What::Put(grain) => write!(f, "puts {grain} into {} at {}", grain.shard, grain.at),
-            What::Resharded { closed, opened } => {
+            HistoryEvent::World(words) => f.write_str(words),
+            HistoryEvent::LibraryReported(event) => write!(f, "{event:?}"),
+            HistoryEvent::WriteApplied { write, outcome } => {
+                write!(f, "{write:?} → {}", ended(outcome))
+            }
+            HistoryEvent::Began { hold, from } => write!(f, "begins {} behind {from}", brief(hold)),
+            HistoryEvent::Delivered { hold, number } => {
+                write!(f, "delivers {number} of {}", brief(hold))
+            }
+            HistoryEvent::Checkpointed { hold, at } => {
+                write!(f, "has {at} stored for {}", brief(hold))
+            }
+            HistoryEvent::StoppedReading { hold, how } => {
+                write!(f, "lets go of {}: {how}", brief(hold))
+            }
+            HistoryEvent::Put(grain) => {
+                write!(f, "puts {grain} into {} at {}", grain.shard, grain.at)
+            }
+            HistoryEvent::Resharded { closed, opened } => {
                 write!(f, "reshards {} into {}", named(closed), named(opened))
             }
-            What::Trimmed => write!(f, "retention passes for all that was put so far"),
-            What::Skipped(grain) => write!(f, "need not deliver {grain} of {}", grain.shard),
-            What::Called { hold, records } => {
+            HistoryEvent::Trimmed => write!(f, "retention passes for all that was put so far"),
+            HistoryEvent::Skipped(grain) => {
+                write!(f, "need not deliver {grain} of {}", grain.shard)
+            }
+            HistoryEvent::Called { hold, records } => {
                 write!(f, "calls the handler with {records} records of {}", brief(hold))
             }
-            What::Handed { hold, grain } => write!(f, "hands {grain} of {}", brief(hold)),
-            What::Handled { hold, grain, done: true } => {
+            HistoryEvent::Handed { hold, grain } => write!(f, "hands {grain} of {}", brief(hold)),
+            HistoryEvent::Handled { hold, grain, done: true } => {
                 write!(f, "is done with {grain} of {}", brief(hold))
             }
-            What::Handled { hold, grain, done: false } => {
+            HistoryEvent::Handled { hold, grain, done: false } => {
                 write!(f, "fails with {grain} of {}", brief(hold))
             }
-            What::LostLetter { grain } => write!(f, "loses {grain}, which was put aside"),
-            What::Paused { since_ms } => {
+            HistoryEvent::LostLetter { grain } => write!(f, "loses {grain}, which was put aside"),
+            HistoryEvent::Paused { since_ms } => {
                 write!(f, "goes on, and knows nothing of {} ms", self.at_ms - since_ms)
             }
-            What::StartedOver(lease) => write!(f, "starts {lease} over"),
-            What::Arrived(grains) => {
+            HistoryEvent::StartedOver(lease) => write!(f, "starts {lease} over"),
+            HistoryEvent::Arrived(grains) => {
                 let grains: Vec<String> = grains.iter().map(ToString::to_string).collect();
                 write!(f, "receives {}", grains.join(", "))
             }
-            What::Garbled { lease, words } => write!(f, "hands {words} of {lease}"),
-            What::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
+            HistoryEvent::Corrupted { lease, words } => write!(f, "hands {words} of {lease}"),
+            HistoryEvent::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
         }
     }
 }
@@ -206,9 +218,9 @@ fn ended(outcome: &WriteOutcome) -> String {
     }
 }
 
-struct Seconds(u64);
+struct SecondsDisplay(u64);
 
-impl fmt::Display for Seconds {
+impl fmt::Display for SecondsDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}.{:03}", self.0 / 1_000, self.0 % 1_000))
     }
@@ -220,7 +232,7 @@ pub struct History {
     /// The world's time.
     clock: WorldClock,
     /// All lines so far.
-    lines: Arc<Mutex<Vec<Line>>>,
+    lines: Arc<Mutex<Vec<HistoryLine>>>,
 }
 
 impl History {
@@ -230,36 +242,36 @@ impl History {
     }
 
     /// Notes what happened on a host, or with what a host had sent.
-    pub fn note(&self, host: HostId, what: What) {
+    pub fn note(&self, host: HostId, what: HistoryEvent) {
         self.push(Some(host), what);
     }
 
     /// Notes what the world did.
     pub fn note_world(&self, words: impl Into<String>) {
-        self.push(None, What::World(words.into()));
+        self.push(None, HistoryEvent::World(words.into()));
     }
 
     /// Notes what happened to the stream.
-    pub fn note_what(&self, what: What) {
+    pub fn note_what(&self, what: HistoryEvent) {
         self.push(None, what);
     }
 
-    fn push(&self, host: Option<HostId>, what: What) {
-        let line = Line { at_ms: self.clock.now_ms(), host, what };
+    fn push(&self, host: Option<HostId>, what: HistoryEvent) {
+        let line = HistoryLine { at_ms: self.clock.now_ms(), host, what };
         self.lines().push(line);
     }
 
     /// Whether something like this happened.
-    pub fn any(&self, like: impl Fn(&What) -> bool) -> bool {
+    pub fn any(&self, like: impl Fn(&HistoryEvent) -> bool) -> bool {
         self.lines().iter().any(|line| like(&line.what))
     }
 
     /// All lines, taken out.
-    pub fn take(&self) -> Vec<Line> {
+    pub fn take(&self) -> Vec<HistoryLine> {
         std::mem::take(&mut *self.lines())
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<Line>> {
+    fn lines(&self) -> MutexGuard<'_, Vec<HistoryLine>> {
         // Lines are pushed whole, so a panic elsewhere leaves no half of one.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

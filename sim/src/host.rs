@@ -6,8 +6,8 @@
 //! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps, unless it was paused |
 //! | down | down | down | down | up, with a new life |
 
-use crate::history::{History, HostId, What};
-use crate::thread::Thread;
+use crate::history::{History, HistoryEvent, HostId};
+use crate::thread::HostThread;
 use anabranch::clock::Clock;
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 /// What a life on a host is given.
 #[derive(Debug)]
-pub struct Berth {
+pub struct HostContext {
     /// Which host.
     pub host: HostId,
     /// The how manieth life on it, from 1.
@@ -28,14 +28,14 @@ pub struct Berth {
     /// Turns true when the host is asked to stop.
     pub stop: watch::Receiver<bool>,
     /// The thread that everything on the host runs on.
-    pub thread: Thread,
+    pub thread: HostThread,
 }
 
 /// A life: everything that runs on a host from its start to its end.
-pub type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type HostRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What makes lives.
-pub type Boot = Box<dyn Fn(Berth) -> Life>;
+pub type HostStart = Box<dyn Fn(HostContext) -> HostRun>;
 
 /// One host.
 pub(crate) struct Host {
@@ -46,18 +46,18 @@ pub(crate) struct Host {
     owed: i64,
     /// How many lives it has had.
     lives: u64,
-    state: State,
+    state: HostState,
 }
 
-enum State {
+enum HostState {
     Down { until_ms: u64 },
-    Up(Running),
-    Frozen(Frozen),
+    Up(RunningHost),
+    Frozen(FrozenHost),
 }
 
 /// A host that stands still.
-struct Frozen {
-    running: Running,
+struct FrozenHost {
+    running: RunningHost,
     since_ms: u64,
     until_ms: u64,
     clock: ClockRuns,
@@ -74,16 +74,16 @@ pub(crate) enum ClockRuns {
     No,
 }
 
-struct Running {
+struct RunningHost {
     runtime: Runtime,
     life: JoinHandle<()>,
     stop: watch::Sender<bool>,
-    thread: Thread,
+    thread: HostThread,
     /// How long the host stays down once this life has ended.
     rest_ms: u64,
 }
 
-impl Running {
+impl RunningHost {
     /// Runs for a while, or until a handler blocks the thread. Returns for how long it does, and
     /// what is left of the while then.
     fn run(&mut self, step: Duration) -> Option<(u64, Duration)> {
@@ -111,24 +111,24 @@ const RESTART_MS: u64 = 500;
 impl Host {
     /// A host that boots at the first chance.
     pub(crate) fn new(id: HostId, skew: i64) -> Self {
-        Self { id, skew, owed: 0, lives: 0, state: State::Down { until_ms: 0 } }
+        Self { id, skew, owed: 0, lives: 0, state: HostState::Down { until_ms: 0 } }
     }
 
     /// The host dies with all that it knows, and stays down until then. Returns whether something ran
     /// on it.
     pub(crate) fn crash(&mut self, until_ms: u64) -> bool {
-        let before = std::mem::replace(&mut self.state, State::Down { until_ms });
-        !matches!(before, State::Down { .. })
+        let before = std::mem::replace(&mut self.state, HostState::Down { until_ms });
+        !matches!(before, HostState::Down { .. })
     }
 
     /// The host stands still until then. Returns whether it was up.
     pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) -> bool {
         let was_up = self.is_up();
-        let state = std::mem::replace(&mut self.state, State::Down { until_ms: 0 });
+        let state = std::mem::replace(&mut self.state, HostState::Down { until_ms: 0 });
         self.state = match state {
-            State::Up(running) => {
+            HostState::Up(running) => {
                 let (since_ms, unshown) = (now_ms, Duration::ZERO);
-                State::Frozen(Frozen { running, since_ms, until_ms, clock, unshown })
+                HostState::Frozen(FrozenHost { running, since_ms, until_ms, clock, unshown })
             }
             other => other,
         };
@@ -139,11 +139,11 @@ impl Host {
     /// on it that was not asked before.
     pub(crate) fn stop(&mut self, rest_ms: u64) -> bool {
         match &mut self.state {
-            State::Up(running) | State::Frozen(Frozen { running, .. }) => {
+            HostState::Up(running) | HostState::Frozen(FrozenHost { running, .. }) => {
                 running.rest_ms = rest_ms;
                 !running.stop.send_replace(true)
             }
-            State::Down { .. } => false,
+            HostState::Down { .. } => false,
         }
     }
 
@@ -151,30 +151,33 @@ impl Host {
     pub(crate) fn jump(&mut self, by_ms: u64) {
         let by = self.on_its_clock(by_ms);
         match &mut self.state {
-            State::Up(running) => {
+            HostState::Up(running) => {
                 running.runtime.block_on(async { tokio::time::advance(by).await });
             }
-            State::Frozen(Frozen { clock: ClockRuns::Yes, unshown, .. }) => *unshown += by,
-            State::Frozen(Frozen { clock: ClockRuns::No, .. }) | State::Down { .. } => {}
+            HostState::Frozen(FrozenHost { clock: ClockRuns::Yes, unshown, .. }) => *unshown += by,
+            HostState::Frozen(FrozenHost { clock: ClockRuns::No, .. }) | HostState::Down { .. } => {
+            }
         }
     }
 
     /// Whatever ails it is over: a frozen host goes on and one that is down boots, at once.
     pub(crate) fn recover(&mut self, now_ms: u64) {
         match &mut self.state {
-            State::Down { until_ms } | State::Frozen(Frozen { until_ms, .. }) => *until_ms = now_ms,
-            State::Up(_) => {}
+            HostState::Down { until_ms } | HostState::Frozen(FrozenHost { until_ms, .. }) => {
+                *until_ms = now_ms;
+            }
+            HostState::Up(_) => {}
         }
     }
 
     /// Whether something runs on it.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
+        matches!(self.state, HostState::Up(_))
     }
 
     /// Whether something runs on it, or stands still there.
-    pub(crate) fn lives(&self) -> bool {
-        !matches!(self.state, State::Down { .. })
+    pub(crate) fn is_running_or_frozen(&self) -> bool {
+        !matches!(self.state, HostState::Down { .. })
     }
 
     /// Lets the host run for a while, by the world's clock.
@@ -183,37 +186,37 @@ impl Host {
         now_ms: u64,
         step_ms: u64,
         seed: u64,
-        boot: &Boot,
+        boot: &HostStart,
         history: &History,
     ) -> Result<(), String> {
-        let state = std::mem::replace(&mut self.state, State::Down { until_ms: u64::MAX });
+        let state = std::mem::replace(&mut self.state, HostState::Down { until_ms: u64::MAX });
         self.state = match state {
-            State::Down { until_ms } if now_ms < until_ms => State::Down { until_ms },
-            State::Down { .. } => {
+            HostState::Down { until_ms } if now_ms < until_ms => HostState::Down { until_ms },
+            HostState::Down { .. } => {
                 self.lives += 1;
                 history.note_world(format!("{} boots, life {}", self.id, self.lives));
-                State::Up(self.boot(seed, boot)?)
+                HostState::Up(self.boot(seed, boot)?)
             }
-            State::Frozen(frozen) if now_ms < frozen.until_ms => State::Frozen(frozen),
-            State::Frozen(Frozen { running, since_ms, clock: ClockRuns::No, .. }) => {
-                history.note(self.id, What::Paused { since_ms });
-                State::Up(running)
+            HostState::Frozen(frozen) if now_ms < frozen.until_ms => HostState::Frozen(frozen),
+            HostState::Frozen(FrozenHost { running, since_ms, clock: ClockRuns::No, .. }) => {
+                history.note(self.id, HistoryEvent::Paused { since_ms });
+                HostState::Up(running)
             }
-            State::Frozen(Frozen { running, since_ms, unshown, .. }) => {
+            HostState::Frozen(FrozenHost { running, since_ms, unshown, .. }) => {
                 history.note_world(format!("{} goes on, {} ms later", self.id, now_ms - since_ms));
                 let jump = self.on_its_clock(now_ms - since_ms) + unshown;
                 running.runtime.block_on(async { tokio::time::advance(jump).await });
-                State::Up(running)
+                HostState::Up(running)
             }
-            State::Up(running) => State::Up(running),
+            HostState::Up(running) => HostState::Up(running),
         };
         let step = self.on_its_clock(step_ms);
-        let State::Up(running) = &mut self.state else { return Ok(()) };
+        let HostState::Up(running) = &mut self.state else { return Ok(()) };
         if let Some((for_ms, unshown)) = running.run(step) {
             history
                 .note_world(format!("a handler blocks the thread of {} for {for_ms} ms", self.id));
             self.freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
-            if let State::Frozen(frozen) = &mut self.state {
+            if let HostState::Frozen(frozen) = &mut self.state {
                 frozen.unshown = unshown;
             }
             return Ok(());
@@ -222,22 +225,22 @@ impl Host {
             let end = running.runtime.block_on(&mut running.life);
             let rest_ms = running.rest_ms;
             history.note_world(format!("the life on {} ends", self.id));
-            self.state = State::Down { until_ms: now_ms.saturating_add(rest_ms) };
+            self.state = HostState::Down { until_ms: now_ms.saturating_add(rest_ms) };
             end.map_err(|panic| format!("the life on {} panicked: {panic}", self.id))?;
         }
         Ok(())
     }
 
-    fn boot(&self, seed: u64, boot: &Boot) -> Result<Running, String> {
+    fn boot(&self, seed: u64, boot: &HostStart) -> Result<RunningHost, String> {
         let (stop, stopped) = watch::channel(false);
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| format!("no runtime for {}: {error}", self.id))?;
-        let thread = Thread::default();
+        let thread = HostThread::default();
         let (host, life) = (self.id, self.lives);
-        let berth = Berth { host, life, seed, stop: stopped, thread: thread.clone() };
+        let berth = HostContext { host, life, seed, stop: stopped, thread: thread.clone() };
         let life = runtime.spawn(boot(berth));
-        Ok(Running { runtime, life, stop, thread, rest_ms: RESTART_MS })
+        Ok(RunningHost { runtime, life, stop, thread, rest_ms: RESTART_MS })
     }
 
     /// What the host's clock shows for a stretch of the world's time, in whole milliseconds.

@@ -1,10 +1,10 @@
 //! `cargo xtask sim`: runs seeds and says how to replay one that fails.
 
 use anabranch_model::lease::Layout;
-use anabranch_sim::flaw::Flaw;
+use anabranch_sim::flaw::LeaseFlaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
-use anabranch_sim::scenarios::producer::Wrong;
-use anabranch_sim::scenarios::{Report, consumer, leases, producer};
+use anabranch_sim::scenarios::producer::ProducerFlaw;
+use anabranch_sim::scenarios::{SeedReport, consumer, leases, producer};
 use anabranch_sim::seeds;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ Ctrl-C ends a run after the seeds that are under way, with what was found so far
 const FULL: u64 = 1_000;
 
 /// What was asked for.
-struct Asked {
+struct SimArgs {
     seeds: Option<u64>,
     seed: Option<u64>,
     full: bool,
@@ -39,20 +39,20 @@ struct Asked {
 }
 
 /// What is run for each seed.
-enum Story {
-    Leases(Layout, Flaw),
+enum SimRun {
+    Leases(Layout, LeaseFlaw),
     Consumer(ConsumerFlaw),
-    Producer(Wrong),
+    Producer(ProducerFlaw),
 }
 
-impl Story {
+impl SimRun {
     /// Runs one seed. A panic, of a checker or of the world itself, is a broken promise like others.
-    fn run(&self, seed: u64) -> Report {
+    fn run(&self, seed: u64) -> SeedReport {
         let run = std::panic::catch_unwind(|| self.run_unguarded(seed));
         run.unwrap_or_else(|panic| {
             let words = panic.downcast_ref::<String>().map(String::as_str);
             let words = words.or(panic.downcast_ref::<&str>().copied());
-            Report::panicked(seed, self.replay(seed), words.unwrap_or("without words"))
+            SeedReport::panicked(seed, self.replay(seed), words.unwrap_or("without words"))
         })
     }
 
@@ -67,7 +67,7 @@ impl Story {
         format!("cargo xtask sim {kind}--seed {seed}")
     }
 
-    fn run_unguarded(&self, seed: u64) -> Report {
+    fn run_unguarded(&self, seed: u64) -> SeedReport {
         match self {
             Self::Leases(layout, flaw) => leases::run(seed, *layout, *flaw),
             Self::Consumer(flaw) => consumer::run(seed, *flaw),
@@ -100,8 +100,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
-    let mut asked = Asked {
+fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<SimArgs>, String> {
+    let mut asked = SimArgs {
         seeds: None,
         seed: None,
         full: false,
@@ -127,9 +127,9 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
     Ok(Some(asked))
 }
 
-fn story(asked: &Asked) -> Result<Story, String> {
+fn story(asked: &SimArgs) -> Result<SimRun, String> {
     fn find<T>(
-        asked: &Asked,
+        asked: &SimArgs,
         named: fn(&str) -> Option<T>,
         all: &[String],
     ) -> Result<Option<T>, String> {
@@ -138,25 +138,25 @@ fn story(asked: &Asked) -> Result<Story, String> {
         named(name).map(Some).ok_or_else(unknown)
     }
     if asked.producer {
-        let names: Vec<String> = Wrong::ALL.iter().map(ToString::to_string).collect();
-        let wrong = find(asked, Wrong::named, &names)?;
-        return Ok(Story::Producer(wrong.unwrap_or_default()));
+        let names: Vec<String> = ProducerFlaw::ALL.iter().map(ToString::to_string).collect();
+        let wrong = find(asked, ProducerFlaw::named, &names)?;
+        return Ok(SimRun::Producer(wrong.unwrap_or_default()));
     }
     if asked.consumer {
         let names: Vec<String> = ConsumerFlaw::ALL.iter().map(ToString::to_string).collect();
         let flaw = find(asked, ConsumerFlaw::named, &names)?;
-        return Ok(Story::Consumer(flaw.unwrap_or_default()));
+        return Ok(SimRun::Consumer(flaw.unwrap_or_default()));
     }
-    let names: Vec<String> = Flaw::ALL.iter().map(ToString::to_string).collect();
-    let flaw = find(asked, Flaw::named, &names)?;
-    Ok(Story::Leases(asked.layout, flaw.unwrap_or_default()))
+    let names: Vec<String> = LeaseFlaw::ALL.iter().map(ToString::to_string).collect();
+    let flaw = find(asked, LeaseFlaw::named, &names)?;
+    Ok(SimRun::Leases(asked.layout, flaw.unwrap_or_default()))
 }
 
 fn whole(name: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{name} takes a whole number, not {value:?}"))
 }
 
-fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
+fn one(seed: u64, asked: &SimArgs, story: &SimRun) -> ExitCode {
     let report = story.run(seed);
     if asked.full {
         print!("{}", report.history());
@@ -164,7 +164,7 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
     if !report.drawn.is_empty() {
         println!("seed {seed} draws: {}", report.drawn.join(", "));
     }
-    if let Some(story) = report.story() {
+    if let Some(story) = report.failure_text() {
         println!("{story}");
         return ExitCode::FAILURE;
     }
@@ -174,17 +174,17 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
 }
 
 /// Without a choice, a full run has whole consumers too.
-fn others(asked: &Asked, story: &Story) -> u8 {
+fn others(asked: &SimArgs, story: &SimRun) -> u8 {
     match story {
-        Story::Leases(_, Flaw::None) if asked.full && !STOPPED.load(Ordering::Relaxed) => {
-            many(asked, &Story::Consumer(ConsumerFlaw::None))
+        SimRun::Leases(_, LeaseFlaw::None) if asked.full && !STOPPED.load(Ordering::Relaxed) => {
+            many(asked, &SimRun::Consumer(ConsumerFlaw::None))
         }
         _ => 0,
     }
 }
 
 /// Runs many seeds. Gives the program's exit code.
-fn many(asked: &Asked, story: &Story) -> u8 {
+fn many(asked: &SimArgs, story: &SimRun) -> u8 {
     let count = asked.seeds.unwrap_or(if asked.full { FULL } else { 200 });
     let part = (count / 50).clamp(1, 200);
     let summary = seeds::run(

@@ -5,14 +5,15 @@
 
 use crate::effects::Transaction;
 use crate::faults::{FaultyStore, FaultyStream};
-use crate::flaw::{Bent, Handling, Warped};
-use crate::fleet::{Call, Desk};
-use crate::history::What;
-use crate::rows::Rows;
-use crate::tap::Tap;
+use crate::flaw::{FlawedHandler, FlawedStore, FlawedStream};
+use crate::fleet::{HandledCall, HandlerState};
+use crate::history::HistoryEvent;
+use crate::rows::LeaseRows;
+use crate::tap::LatestTracker;
 use anabranch::consumer::{
-    Batch, Checkpointer, Consumer, Delivery, HandlerError, ProcessorBatch, Processors, RunError,
-    ShardProcessor, ShardRecord, ShardStart, ShardStream, RestartProcessor, TransactionBatch,
+    Batch, Checkpointer, Consumer, Delivery, HandlerError, ProcessorBatch, Processors,
+    RestartProcessor, RunError, ShardProcessor, ShardRecord, ShardStart, ShardStream,
+    TransactionBatch,
 };
 use anabranch_model::lease::LeaseKey;
 use bytes::Bytes;
@@ -22,9 +23,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The stream as a fleet reaches it.
-pub(crate) type Api = Bent<FaultyStream<Tap>>;
+pub(crate) type FleetApi = FlawedStream<FaultyStream<LatestTracker>>;
 /// The lease rows as a fleet reaches them.
-pub(crate) type Store = Warped<FaultyStore<Rows>>;
+pub(crate) type FleetStore = FlawedStore<FaultyStore<LeaseRows>>;
 
 /// How long acks are kept back, at most.
 const HELD_BACK_MS: u64 = 200;
@@ -34,7 +35,7 @@ const HELD_BACK: usize = 4;
 
 /// One processing mode of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Mode {
+pub enum SimMode {
     /// A closure for each record.
     #[default]
     Each,
@@ -48,7 +49,7 @@ pub enum Mode {
     ExactlyOnce(usize),
 }
 
-impl Mode {
+impl SimMode {
     /// Whether the records of one shard may go to several lanes.
     pub fn takes_lanes(self) -> bool {
         !matches!(self, Self::Processors(_) | Self::Streams(_))
@@ -62,17 +63,17 @@ impl Mode {
 
 /// Runs a consumer in the mode of its fleet until `stop`.
 pub(crate) async fn run(
-    consumer: Consumer<Api, Store>,
-    store: Store,
-    desk: &Arc<Desk>,
+    consumer: Consumer<FleetApi, FleetStore>,
+    store: FleetStore,
+    desk: &Arc<HandlerState>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let desk = Arc::clone(desk);
     match desk.fleet.temper.mode {
-        Mode::Each => {
-            let handling = Arc::new(Handling::new(desk.fleet.flaw));
+        SimMode::Each => {
+            let handling = Arc::new(FlawedHandler::new(desk.fleet.flaw));
             let each = consumer.each(move |delivery: Delivery| {
-                let begin = |desk: &Desk, given: &Delivery| {
+                let begin = |desk: &HandlerState, given: &Delivery| {
                     let record = std::slice::from_ref(&given.record);
                     desk.begin(&given.shard, given.lease_term, record)
                 };
@@ -84,38 +85,38 @@ pub(crate) async fn run(
                     for given in given {
                         let calls = first.take().unwrap_or_else(|| begin(&desk, &given))?;
                         let desk = Arc::clone(&desk);
-                        handling.heard(async move { desk.handle(calls).await }).await?;
+                        handling.handler_result(async move { desk.handle(calls).await }).await?;
                     }
                     Ok::<(), HandlerError>(())
                 }
             });
             each.run_until(stop).await
         }
-        Mode::Batches(most) => {
-            let handling = Arc::new(Handling::new(desk.fleet.flaw));
+        SimMode::Batches(most) => {
+            let handling = Arc::new(FlawedHandler::new(desk.fleet.flaw));
             let batches = consumer.batches(most, move |batch: Batch| {
                 let batch = handling.given_batch(batch);
                 let calls = desk.begin(&batch.shard, Some(batch.lease_term), &batch.records);
                 let (desk, handling) = (Arc::clone(&desk), Arc::clone(&handling));
                 async move {
                     let calls = calls?;
-                    handling.heard(async move { desk.handle(calls).await }).await
+                    handling.handler_result(async move { desk.handle(calls).await }).await
                 }
             });
             batches.run_until(stop).await
         }
-        Mode::Processors(most) => {
+        SimMode::Processors(most) => {
             let made = move |shard: &Arc<LeaseKey>| {
                 let (desk, shard) = (Arc::clone(&desk), Arc::clone(shard));
-                Processor { desk, shard, term: 0, done: Vec::new() }
+                SimProcessor { desk, shard, term: 0, done: Vec::new() }
             };
             let processors = Processors::new(made).with_most(most).with_empty_calls();
             consumer.with_handler(processors).run_until(stop).await
         }
-        Mode::Streams(unacked) => streams(consumer, desk, unacked, stop).await,
-        Mode::ExactlyOnce(most) => {
+        SimMode::Streams(unacked) => streams(consumer, desk, unacked, stop).await,
+        SimMode::ExactlyOnce(most) => {
             let store = Arc::new(store);
-            let once = consumer.exactly_once(most, move |batch: TransactionBatch<Store>| {
+            let once = consumer.exactly_once(most, move |batch: TransactionBatch<FleetStore>| {
                 let calls = desk.begin(&batch.shard, Some(batch.lease_term), &batch.records);
                 let (desk, store) = (Arc::clone(&desk), Arc::clone(&store));
                 async move { transact(&desk, &store, &batch, calls?).await }
@@ -127,10 +128,10 @@ pub(crate) async fn run(
 
 /// The effects of a batch and its checkpoint in one transaction.
 async fn transact(
-    desk: &Arc<Desk>,
-    store: &Store,
-    batch: &TransactionBatch<Store>,
-    calls: Vec<Call>,
+    desk: &Arc<HandlerState>,
+    store: &FleetStore,
+    batch: &TransactionBatch<FleetStore>,
+    calls: Vec<HandledCall>,
 ) -> Result<(), HandlerError> {
     let stored = async {
         if !desk.take_time().await {
@@ -149,16 +150,16 @@ async fn transact(
 }
 
 /// A processor of one shard.
-struct Processor {
-    desk: Arc<Desk>,
+struct SimProcessor {
+    desk: Arc<HandlerState>,
     shard: Arc<LeaseKey>,
     /// The term of the lease.
     term: u64,
     /// What was done since the last checkpoint.
-    done: Vec<Call>,
+    done: Vec<HandledCall>,
 }
 
-impl Processor {
+impl SimProcessor {
     /// Checkpoints what was done. Whether that held.
     async fn checkpoint(&mut self, checkpointer: &Checkpointer) -> bool {
         let Some(last) = self.done.last() else { return true };
@@ -172,17 +173,17 @@ impl Processor {
             checkpointer.checkpoint_at(at).await
         };
         if made.is_ok() {
-            self.desk.note(What::Checkpointed { hold, at });
+            self.desk.note(HistoryEvent::Checkpointed { hold, at });
             self.done.clear();
         }
         made.is_ok()
     }
 }
 
-impl ShardProcessor for Processor {
+impl ShardProcessor for SimProcessor {
     async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
         self.term = start.lease_term;
-        if self.desk.is_foul() && self.desk.chance.below(20) == 0 {
+        if self.desk.has_faults() && self.desk.chance.below(20) == 0 {
             return Err("the processor can't begin, as it was told".into());
         }
         Ok(())
@@ -198,11 +199,11 @@ impl ShardProcessor for Processor {
             self.desk.handle(calls.clone()).await?;
             self.done.extend(calls);
         }
-        let foul = self.desk.is_foul();
+        let foul = self.desk.has_faults();
         if foul && self.desk.chance.below(60) == 0 {
             // What it did since the last checkpoint comes again.
             self.desk.failed(std::mem::take(&mut self.done));
-            self.desk.note(What::StartedOver((*self.shard).clone()));
+            self.desk.note(HistoryEvent::StartedOver((*self.shard).clone()));
             return Err(RestartProcessor::because("it was told to").into());
         }
         if self.desk.chance.below(3) == 0 {
@@ -220,7 +221,7 @@ impl ShardProcessor for Processor {
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
-        if self.desk.is_foul() && self.desk.chance.below(5) == 0 {
+        if self.desk.has_faults() && self.desk.chance.below(5) == 0 {
             return Ok(());
         }
         Ok(checkpointer.checkpoint().await?)
@@ -237,8 +238,8 @@ impl ShardProcessor for Processor {
 
 /// Reads every shard that the worker offers.
 async fn streams(
-    consumer: Consumer<Api, Store>,
-    desk: Arc<Desk>,
+    consumer: Consumer<FleetApi, FleetStore>,
+    desk: Arc<HandlerState>,
     unacked: u32,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -262,9 +263,9 @@ async fn streams(
 }
 
 /// Handles the records of one shard one after another, and acks them late and in any order.
-async fn read(desk: Arc<Desk>, mut stream: ShardStream) {
+async fn read(desk: Arc<HandlerState>, mut stream: ShardStream) {
     let (shard, term) = (Arc::clone(stream.shard()), stream.lease_term());
-    let mut held: Vec<(ShardRecord, Vec<Call>)> = Vec::new();
+    let mut held: Vec<(ShardRecord, Vec<HandledCall>)> = Vec::new();
     loop {
         let waited = Duration::from_millis(1 + desk.chance.below(HELD_BACK_MS));
         let next = tokio::select! {
@@ -291,7 +292,7 @@ async fn read(desk: Arc<Desk>, mut stream: ShardStream) {
             return;
         }
         held.push((record, calls));
-        if !desk.is_foul() {
+        if !desk.has_faults() {
             ack(&desk, &mut held);
         }
     }
@@ -299,7 +300,7 @@ async fn read(desk: Arc<Desk>, mut stream: ShardStream) {
 }
 
 /// Acks everything, in any order.
-fn ack(desk: &Arc<Desk>, held: &mut Vec<(ShardRecord, Vec<Call>)>) {
+fn ack(desk: &Arc<HandlerState>, held: &mut Vec<(ShardRecord, Vec<HandledCall>)>) {
     while !held.is_empty() {
         let at = usize::try_from(desk.chance.below(held.len() as u64)).unwrap_or(0);
         let (record, calls) = held.swap_remove(at);

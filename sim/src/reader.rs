@@ -1,10 +1,12 @@
 //! Who runs a shard in the lease scenarios: counts pretend records off under its grip.
 
-use crate::flaw::Habits;
-use crate::history::{History, HostId, What};
+use crate::flaw::WorkerFlaws;
+use crate::history::{History, HistoryEvent, HostId};
 use crate::workload::{Workload, number, position};
-use anabranch::clock::{Rng, Clock};
-use anabranch::lease::{CheckpointResult, ShardEndResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
+use anabranch::clock::{Clock, Rng};
+use anabranch::lease::{
+    CheckpointResult, FinishReason, LeaseHandle, LeaseStore, ShardEndResult, StopReason,
+};
 use anabranch::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseToken};
 use std::sync::Arc;
@@ -19,7 +21,7 @@ const CHECKPOINT_EVERY: u64 = 6;
 const STUCK_ONE_IN: u64 = 12;
 
 /// What every reader of one life works with.
-pub struct Desk<S> {
+pub struct ReaderContext<S> {
     /// On which host.
     pub host: HostId,
     /// Where deliveries are noted.
@@ -33,12 +35,12 @@ pub struct Desk<S> {
     /// The store, for a reader that beats on by itself.
     pub store: Arc<S>,
     /// Whether readers go on where they should stop.
-    pub habits: Arc<Habits>,
+    pub habits: Arc<WorkerFlaws>,
 }
 
 /// One reader of one shard.
-struct Reader<S: LeaseStore, A: StreamApi> {
-    desk: Arc<Desk<S>>,
+struct PretendReader<S: LeaseStore, A: StreamApi> {
+    desk: Arc<ReaderContext<S>>,
     grip: LeaseHandle<S, A>,
     hold: LeaseToken,
     /// The next record.
@@ -48,22 +50,26 @@ struct Reader<S: LeaseStore, A: StreamApi> {
 }
 
 /// Whether a reader goes on.
-enum Then {
+enum NextStep {
     GoOn,
     LetGo(FinishReason, &'static str),
 }
 
 /// Reads a shard until it ends or has to be given up.
-pub async fn read<S: LeaseStore, A: StreamApi>(desk: Arc<Desk<S>>, grip: LeaseHandle<S, A>) {
+pub async fn read<S: LeaseStore, A: StreamApi>(
+    desk: Arc<ReaderContext<S>>,
+    grip: LeaseHandle<S, A>,
+) {
     let lease = grip.lease();
     let from = lease.checkpoint.lowest();
-    let hold = LeaseToken { key: lease.key.clone(), owner: grip.worker().clone(), term: lease.term };
-    desk.history.note(desk.host, What::Began { hold: hold.clone(), from });
+    let hold =
+        LeaseToken { key: lease.key.clone(), owner: grip.worker().clone(), term: lease.term };
+    desk.history.note(desk.host, HistoryEvent::Began { hold: hold.clone(), from });
     let done = number(from);
-    Reader { desk, grip, hold, next: done + 1, stored: done }.run().await;
+    PretendReader { desk, grip, hold, next: done + 1, stored: done }.run().await;
 }
 
-impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
+impl<S: LeaseStore, A: StreamApi> PretendReader<S, A> {
     async fn run(mut self) {
         let (how, words) = loop {
             let then = tokio::select! {
@@ -72,19 +78,19 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
                 () = pause(&self.desk) => self.step().await,
             };
             match then {
-                Then::GoOn => {}
-                Then::LetGo(how, words) => break (how, words),
+                NextStep::GoOn => {}
+                NextStep::LetGo(how, words) => break (how, words),
             }
         };
         let Self { desk, grip, hold, next, .. } = self;
-        let let_go = What::LetGo { hold: hold.clone(), how: words.to_owned() };
+        let let_go = HistoryEvent::StoppedReading { hold: hold.clone(), how: words.to_owned() };
         desk.history.note(desk.host, let_go);
         grip.finish(how);
-        go_on_all_the_same(&desk, &hold, next).await;
+        continue_despite_stop(&desk, &hold, next).await;
     }
 
     /// One record, or the end of the shard.
-    async fn step(&mut self) -> Then {
+    async fn step(&mut self) -> NextStep {
         let last = self.desk.workload.last_record(&self.hold.key.shard);
         if last.is_some_and(|last| self.next > last) {
             return self.end().await;
@@ -93,77 +99,83 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
         let now_ms = self.desk.clock.now_ms();
         let grip_says = self.grip.may_deliver();
         if !self.desk.habits.may_deliver(&self.hold, grip_says, now_ms) {
-            return Then::GoOn;
+            return NextStep::GoOn;
         }
         deliver(&self.desk, &self.hold, self.next);
         self.next += 1;
         if self.next.is_multiple_of(CHECKPOINT_EVERY) {
             self.checkpoint().await
         } else {
-            Then::GoOn
+            NextStep::GoOn
         }
     }
 
-    async fn checkpoint(&mut self) -> Then {
+    async fn checkpoint(&mut self) -> NextStep {
         let done = self.next - 1;
         if done == self.stored {
-            return Then::GoOn;
+            return NextStep::GoOn;
         }
         let at = position(done);
         match self.grip.checkpoint(Checkpoint::at(at), None).await {
             CheckpointResult::Done => {
                 self.stored = done;
-                let what = What::Checkpointed { hold: self.hold.clone(), at };
+                let what = HistoryEvent::Checkpointed { hold: self.hold.clone(), at };
                 self.desk.history.note(self.desk.host, what);
-                Then::GoOn
+                NextStep::GoOn
             }
             CheckpointResult::Lost => self.lost().await,
-            CheckpointResult::BehindCurrent => Then::LetGo(FinishReason::Failed, "its checkpoint would go back"),
-            CheckpointResult::Failed(_) => Then::LetGo(FinishReason::Failed, "the store will not"),
+            CheckpointResult::BehindCurrent => {
+                NextStep::LetGo(FinishReason::Failed, "its checkpoint would go back")
+            }
+            CheckpointResult::Failed(_) => {
+                NextStep::LetGo(FinishReason::Failed, "the store will not")
+            }
         }
     }
 
-    async fn end(&mut self) -> Then {
-        if let Then::LetGo(how, words) = self.checkpoint().await {
-            return Then::LetGo(how, words);
+    async fn end(&mut self) -> NextStep {
+        if let NextStep::LetGo(how, words) = self.checkpoint().await {
+            return NextStep::LetGo(how, words);
         }
         match self.grip.end(&[]).await {
-            ShardEndResult::Done => Then::LetGo(FinishReason::Ended, "the shard has ended"),
-            ShardEndResult::NotYet { .. } => Then::GoOn,
+            ShardEndResult::Done => NextStep::LetGo(FinishReason::Ended, "the shard has ended"),
+            ShardEndResult::NotYet { .. } => NextStep::GoOn,
             ShardEndResult::Lost => self.lost().await,
-            ShardEndResult::Failed(_) => Then::LetGo(FinishReason::Failed, "the store will not"),
+            ShardEndResult::Failed(_) => {
+                NextStep::LetGo(FinishReason::Failed, "the store will not")
+            }
         }
     }
 
-    async fn stop(&mut self, stop: StopReason) -> Then {
+    async fn stop(&mut self, stop: StopReason) -> NextStep {
         let StopReason::Drain { .. } = stop else { return self.lost().await };
         if self.desk.chance.below(STUCK_ONE_IN) == 0 {
             self.grip.refuse_hand_over().await;
             for _ in 0..self.desk.chance.below(20) {
                 pause(&self.desk).await;
-                if let Then::LetGo(how, words) = self.step().await {
-                    return Then::LetGo(how, words);
+                if let NextStep::LetGo(how, words) = self.step().await {
+                    return NextStep::LetGo(how, words);
                 }
             }
             self.grip.allow_hand_over().await;
-            return Then::GoOn;
+            return NextStep::GoOn;
         }
         // The owner until it has finished: a few records more are its own to deliver.
         for _ in 0..self.desk.chance.below(4) {
             pause(&self.desk).await;
-            if let Then::LetGo(how, words) = self.step().await {
-                return Then::LetGo(how, words);
+            if let NextStep::LetGo(how, words) = self.step().await {
+                return NextStep::LetGo(how, words);
             }
         }
         match self.checkpoint().await {
-            Then::GoOn => Then::LetGo(FinishReason::Drained, "drained"),
-            let_go @ Then::LetGo(..) => let_go,
+            NextStep::GoOn => NextStep::LetGo(FinishReason::Drained, "drained"),
+            let_go @ NextStep::LetGo(..) => let_go,
         }
     }
 
     /// The lease is lost. A reader with a bad habit delivers on.
-    async fn lost(&mut self) -> Then {
-        while self.desk.habits.ignores_a_loss() {
+    async fn lost(&mut self) -> NextStep {
+        while self.desk.habits.ignores_lost_lease() {
             pause(&self.desk).await;
             let now_ms = self.desk.clock.now_ms();
             let renewed = self.desk.habits.renew(&*self.desk.store, &self.hold.owner, now_ms).await;
@@ -173,23 +185,23 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
             deliver(&self.desk, &self.hold, self.next);
             self.next += 1;
         }
-        Then::LetGo(FinishReason::Failed, "lost")
+        NextStep::LetGo(FinishReason::Failed, "lost")
     }
 }
 
-fn deliver<S>(desk: &Desk<S>, hold: &LeaseToken, number: u64) {
+fn deliver<S>(desk: &ReaderContext<S>, hold: &LeaseToken, number: u64) {
     desk.workload.delivered(&hold.key.shard, number);
-    desk.history.note(desk.host, What::Delivered { hold: hold.clone(), number });
+    desk.history.note(desk.host, HistoryEvent::Delivered { hold: hold.clone(), number });
 }
 
-async fn pause<S>(desk: &Desk<S>) {
+async fn pause<S>(desk: &ReaderContext<S>) {
     desk.clock.sleep(1 + desk.chance.below(PAUSE_MAX_MS)).await;
 }
 
 /// A reader with a bad habit delivers on under a hold that it has let go of.
-async fn go_on_all_the_same<S>(desk: &Desk<S>, hold: &LeaseToken, mut next: u64) {
+async fn continue_despite_stop<S>(desk: &ReaderContext<S>, hold: &LeaseToken, mut next: u64) {
     let let_go_ms = desk.clock.now_ms();
-    while desk.habits.ignores_a_pass() {
+    while desk.habits.ignores_hand_over() {
         pause(desk).await;
         let last = desk.workload.last_record(&hold.key.shard);
         let over = last.is_some_and(|last| next > last);

@@ -1,10 +1,10 @@
 //! The lease rows of a fleet in memory. Some may come from a KCL version that noted no hash range.
 
-use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, NewLease, Nonce, WriteOutcome, StoredRow,
-    LeaseTable, WorkerRow, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, LeaseTable, NewLease,
+    Nonce, StoredRow, WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
@@ -14,38 +14,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Lease rows in memory. Clones share one table.
 #[derive(Clone, Debug)]
-pub struct Rows {
+pub struct LeaseRows {
     /// The rows, each with its hash range.
     inner: MemoryStore,
     /// The rows that show no hash range until one is noted.
     rangeless: Arc<Mutex<BTreeSet<LeaseKey>>>,
     /// What else happens when a write is applied, by its nonce.
-    effects: Arc<Mutex<BTreeMap<u64, Effect>>>,
+    effects: Arc<Mutex<BTreeMap<u64, WriteEffect>>>,
 }
 
 /// What happens each time that a write is applied.
 #[derive(Clone)]
-pub struct Effect(Arc<dyn Fn() + Send + Sync>);
+pub struct WriteEffect(Arc<dyn Fn() + Send + Sync>);
 
-impl Effect {
+impl WriteEffect {
     /// This happens.
     pub fn new(happens: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(happens))
     }
 
     /// Has it happen.
-    pub(crate) fn happen(&self) {
+    pub(crate) fn apply(&self) {
         (self.0)();
     }
 }
 
-impl fmt::Debug for Effect {
+impl fmt::Debug for WriteEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Effect")
     }
 }
 
-impl Rows {
+impl LeaseRows {
     /// An empty table.
     pub fn new(layout: Layout) -> Self {
         Self { inner: MemoryStore::new(layout), rangeless: Arc::default(), effects: Arc::default() }
@@ -76,13 +76,13 @@ impl Rows {
     }
 
     /// Has this happen together with a write to a lease's row.
-    pub fn attach(&self, write: &Write, effect: Effect) {
+    pub fn attach(&self, write: &Write, effect: WriteEffect) {
         if let Write::Lease { nonce, .. } = write {
             self.effects().insert(nonce.0, effect);
         }
     }
 
-    fn effects(&self) -> MutexGuard<'_, BTreeMap<u64, Effect>> {
+    fn effects(&self) -> MutexGuard<'_, BTreeMap<u64, WriteEffect>> {
         // Each change is one insertion, so a panic leaves no half of one.
         self.effects.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ impl Rows {
     }
 }
 
-impl LeaseStore for Rows {
+impl LeaseStore for LeaseRows {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }
@@ -147,7 +147,7 @@ impl LeaseStore for Rows {
             }
             let effect = self.effects().get(&nonce.0).cloned();
             if let Some(effect) = effect {
-                effect.happen();
+                effect.apply();
             }
         }
         Ok(match outcome {

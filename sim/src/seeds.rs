@@ -1,7 +1,7 @@
 //! Many seeds on all cores, and what they came to.
 
 use crate::faults::FaultCounts;
-use crate::scenarios::Report;
+use crate::scenarios::SeedReport;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
@@ -32,7 +32,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &SeedReport) {
         self.seeds += 1;
         self.virtual_ms += report.virtual_ms;
         self.faults.merge(&report.faults);
@@ -42,7 +42,7 @@ impl Summary {
         self.moves += report.moves;
         self.placed += report.placed;
         self.deliveries += report.deliveries;
-        if let Some(story) = report.story() {
+        if let Some(story) = report.failure_text() {
             self.broken.push((report.seed, story));
             self.broken.sort_unstable();
         }
@@ -77,8 +77,8 @@ impl fmt::Display for Summary {
 /// `false` decides whether further seeds are begun.
 pub fn run(
     seeds: Range<u64>,
-    run: impl Fn(u64) -> Report + Sync,
-    each: impl Fn(&Summary, &Report) -> bool + Sync,
+    run: impl Fn(u64) -> SeedReport + Sync,
+    each: impl Fn(&Summary, &SeedReport) -> bool + Sync,
 ) -> Summary {
     let next = AtomicU64::new(seeds.start);
     let summary = Mutex::new(Summary::default());

@@ -1,10 +1,10 @@
 //! Keyed records for one stream or two: what was put where, in which order, and what of it is done.
 
 use crate::faults::store::at_once;
-use crate::history::{History, What};
-use crate::workload::{OTHER_STREAM, Reshard, STREAM, Workload};
+use crate::history::{History, HistoryEvent};
+use crate::workload::{OTHER_STREAM, ReshardChange, STREAM, Workload};
 use anabranch::consumer::DeadLetter;
-use anabranch::stream::api::{PutEntry, Placement, StreamApi};
+use anabranch::stream::api::{Placement, PutEntry, StreamApi};
 use anabranch_model::aggregate::encode::{self, AggregateBuilder};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -30,7 +30,7 @@ const OPEN_MAX: usize = 16;
 
 /// One user record that was put.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Grain {
+pub struct SimRecord {
     /// Its key.
     pub key: Arc<str>,
     /// The how manieth of its key, from 1.
@@ -45,7 +45,7 @@ pub struct Grain {
     pub arrived_ms: u64,
 }
 
-impl Grain {
+impl SimRecord {
     /// Whether a checkpoint says that it is done.
     pub fn is_behind(&self, checkpoint: &Checkpoint) -> bool {
         let lanes = checkpoint.lanes();
@@ -55,7 +55,7 @@ impl Grain {
     }
 }
 
-impl fmt::Display for Grain {
+impl fmt::Display for SimRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.key, self.number)
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Grain {
 
 /// What a supply is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mix {
+pub struct RecordMix {
     /// Whether there are two streams, whose shards and keys have the same names.
     pub two_streams: bool,
     /// How many shards each stream begins with.
@@ -75,11 +75,11 @@ pub struct Mix {
 }
 
 /// Where a record is. A sequence number names its shard, and not its stream.
-type Place = (StreamName, SequenceNumber, u64);
+type SourcePlace = (StreamName, SequenceNumber, u64);
 
 /// One stream or two, their producer, and what is known of every record. Clones share it.
 #[derive(Clone)]
-pub struct Supply {
+pub struct RecordSource {
     /// The streams.
     workload: Workload,
     /// Their names.
@@ -89,22 +89,22 @@ pub struct Supply {
     /// The largest record.
     bytes_max: usize,
     /// All records.
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<RecordSourceState>>,
 }
 
-struct Inside {
+struct RecordSourceState {
     /// The keys.
     keys: Vec<KeyCount>,
     /// Every record by its place.
-    grains: BTreeMap<Place, Arc<Grain>>,
+    grains: BTreeMap<SourcePlace, Arc<SimRecord>>,
     /// Those that are neither done, nor past retention, nor before the start.
-    open: BTreeSet<Place>,
+    open: BTreeSet<SourcePlace>,
     /// Those that lie before the start of the application and need not be delivered.
-    skipped: BTreeSet<Place>,
+    skipped: BTreeSet<SourcePlace>,
     /// The shards that were read.
     begun: BTreeSet<LeaseKey>,
     /// Those that were found among the dead letters.
-    buried: BTreeSet<Place>,
+    buried: BTreeSet<SourcePlace>,
     /// Up to where the dead letters were looked through.
     looked: Option<SequenceNumber>,
     /// Those that were not done when retention passed.
@@ -145,9 +145,9 @@ impl Deref for OpenShard {
     }
 }
 
-impl Supply {
+impl RecordSource {
     /// Streams without records.
-    pub fn new(mix: &Mix, history: History, rng: &mut Rng) -> Self {
+    pub fn new(mix: &RecordMix, history: History, rng: &mut Rng) -> Self {
         let workload = Workload::new(mix.shards);
         let mut streams = vec![StreamName::from(STREAM)];
         if mix.two_streams {
@@ -161,7 +161,7 @@ impl Supply {
             hash: (at % 3 == 2).then(|| HashKey(rng.u128(..))),
             puts: 0,
         };
-        let inside = Inside {
+        let inside = RecordSourceState {
             keys: keys.map(key).collect(),
             grains: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -242,8 +242,11 @@ impl Supply {
             // Filled at once: to resize a vector costs a step for each byte without optimisation.
             let mut data = vec![b'.'; bytes];
             data[..text.len()].copy_from_slice(text.as_bytes());
-            let entry =
-                encode::AggregateRecord { partition_key: &name, explicit_hash_key: key.hash, data: &data };
+            let entry = encode::AggregateRecord {
+                partition_key: &name,
+                explicit_hash_key: key.hash,
+                data: &data,
+            };
             if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::PushResult::Added {
                 break;
             }
@@ -262,15 +265,15 @@ impl Supply {
         for (sub, (key, number, bytes)) in (0..).zip(parts) {
             let at = Position::At { sequence, sub };
             let shard = LeaseKey { stream: stream.clone(), shard: shard.clone() };
-            let grain = Arc::new(Grain { key, number, shard, at, bytes, arrived_ms });
-            self.history.note_what(What::Put(Arc::clone(&grain)));
+            let grain = Arc::new(SimRecord { key, number, shard, at, bytes, arrived_ms });
+            self.history.note_what(HistoryEvent::Put(Arc::clone(&grain)));
             inside.grains.insert((stream.clone(), sequence, sub), grain);
             inside.open.insert((stream.clone(), sequence, sub));
         }
     }
 
     /// The record that was delivered, if it was put and is whole.
-    pub fn find(&self, stream: &StreamName, record: &UserRecord) -> Option<Arc<Grain>> {
+    pub fn find(&self, stream: &StreamName, record: &UserRecord) -> Option<Arc<SimRecord>> {
         let inside = self.inside();
         let grain = inside.grains.get(&(stream.clone(), record.sequence, record.sub))?;
         let whole = record.data.len() == grain.bytes
@@ -280,7 +283,7 @@ impl Supply {
     }
 
     /// The user records of a record that arrived, each with whether it is open.
-    pub fn parts(&self, stream: &StreamName, record: &Record) -> Vec<(Arc<Grain>, bool)> {
+    pub fn parts(&self, stream: &StreamName, record: &Record) -> Vec<(Arc<SimRecord>, bool)> {
         let inside = self.inside();
         let place = |sub| (stream.clone(), record.sequence, sub);
         let parts = inside.grains.range(place(0)..=place(u64::MAX));
@@ -298,7 +301,7 @@ impl Supply {
     }
 
     /// The handler is done with a record.
-    pub fn done(&self, grain: &Grain) {
+    pub fn done(&self, grain: &SimRecord) {
         if let Some(place) = place_of(grain) {
             self.inside().open.remove(&place);
         }
@@ -306,24 +309,24 @@ impl Supply {
 
     /// Records for which `lies_before` holds need not be delivered: the application starts behind
     /// them.
-    pub fn skip(&self, lies_before: impl Fn(&Grain) -> bool) {
+    pub fn skip(&self, lies_before: impl Fn(&SimRecord) -> bool) {
         let mut inside = self.inside();
         let open = inside.open.iter().filter(|at| lies_before(&inside.grains[at]));
         for at in open.cloned().collect::<Vec<_>>() {
             inside.open.remove(&at);
-            self.history.note_what(What::Skipped(Arc::clone(&inside.grains[&at])));
+            self.history.note_what(HistoryEvent::Skipped(Arc::clone(&inside.grains[&at])));
             inside.skipped.insert(at);
         }
     }
 
     /// The user record at a place in a stream.
-    pub fn at(&self, stream: &StreamName, at: Position) -> Option<Arc<Grain>> {
+    pub fn at(&self, stream: &StreamName, at: Position) -> Option<Arc<SimRecord>> {
         let Position::At { sequence, sub } = at else { return None };
         self.inside().grains.get(&(stream.clone(), sequence, sub)).cloned()
     }
 
     /// Whether a record was put aside whole.
-    pub fn is_buried(&self, grain: &Grain) -> bool {
+    pub fn is_dead_letter(&self, grain: &SimRecord) -> bool {
         self.look_for_dead_letters();
         place_of(grain).is_some_and(|place| self.inside().buried.contains(&place))
     }
@@ -340,7 +343,7 @@ impl Supply {
 
     /// The records that are neither done, nor past retention, nor before the start, oldest of each
     /// shard first.
-    pub fn open(&self) -> Vec<Arc<Grain>> {
+    pub fn open(&self) -> Vec<Arc<SimRecord>> {
         let inside = self.inside();
         inside.open.iter().map(|at| Arc::clone(&inside.grains[at])).collect()
     }
@@ -356,7 +359,7 @@ impl Supply {
     }
 
     /// What of the streams these rows leave to do, in words.
-    pub fn left(&self, rows: &[Lease]) -> Option<String> {
+    pub fn remaining(&self, rows: &[Lease]) -> Option<String> {
         if let Some(grain) = self.open().first() {
             return Some(format!("{grain} of {} is not done", grain.shard));
         }
@@ -368,7 +371,7 @@ impl Supply {
             }
             let inside = self.inside();
             let mut of_shard = inside.grains.values().filter(|grain| grain.shard == *shard);
-            let unsaid = |grain: &&Arc<Grain>| {
+            let unsaid = |grain: &&Arc<SimRecord>| {
                 let skipped = || place_of(grain).is_some_and(|at| inside.skipped.contains(&at));
                 !grain.is_behind(&row.checkpoint) && !skipped()
             };
@@ -392,7 +395,7 @@ impl Supply {
         inside.trimmed += inside.open.len() as u64;
         inside.open.clear();
         drop(inside);
-        self.history.note_what(What::Trimmed);
+        self.history.note_what(HistoryEvent::Trimmed);
         PAST_RETENTION_MS
     }
 
@@ -410,7 +413,7 @@ impl Supply {
     }
 
     /// Splits a random shard, or merges two that lie side by side.
-    pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
+    pub fn reshard(&self, rng: &mut Rng) -> Option<ReshardChange> {
         let open = self.open_shards();
         let at = rng.usize(0..open.len());
         let next = open.get(at + 1).filter(|next| next.stream == open[at].stream);
@@ -418,19 +421,19 @@ impl Supply {
     }
 
     /// Splits the `at`-th open shard in the middle.
-    pub fn split(&self, at: usize) -> Option<Reshard> {
+    pub fn split(&self, at: usize) -> Option<ReshardChange> {
         self.split_one(self.open_shards().get(at)?)
     }
 
     /// Merges the `at`-th open shard with the next.
-    pub fn merge(&self, at: usize) -> Option<Reshard> {
+    pub fn merge(&self, at: usize) -> Option<ReshardChange> {
         let open = self.open_shards();
         self.merge_two(open.get(at)?, open.get(at + 1)?)
     }
 
     /// Splits every open shard, or merges every two that lie side by side, as a change of a stream's
     /// shard count does.
-    pub fn reshard_all(&self, rng: &mut Rng) -> Vec<Reshard> {
+    pub fn reshard_all(&self, rng: &mut Rng) -> Vec<ReshardChange> {
         let mut changes = Vec::new();
         for stream in &self.streams {
             let open = self.open_shards_of(stream);
@@ -444,38 +447,38 @@ impl Supply {
         changes
     }
 
-    fn split_one(&self, shard: &OpenShard) -> Option<Reshard> {
+    fn split_one(&self, shard: &OpenShard) -> Option<ReshardChange> {
         let change = self.workload.split(&shard.stream, shard)?;
         self.changed(&shard.stream, &change);
         Some(change)
     }
 
-    fn merge_two(&self, one: &OpenShard, other: &OpenShard) -> Option<Reshard> {
+    fn merge_two(&self, one: &OpenShard, other: &OpenShard) -> Option<ReshardChange> {
         let change = self.workload.merge(&one.stream, one, other)?;
         self.changed(&one.stream, &change);
         Some(change)
     }
 
-    fn changed(&self, stream: &StreamName, change: &Reshard) {
+    fn changed(&self, stream: &StreamName, change: &ReshardChange) {
         let closed = match change {
-            Reshard::Split(shard) => vec![shard],
-            Reshard::Merge(one, other) => vec![one, other],
+            ReshardChange::Split(shard) => vec![shard],
+            ReshardChange::Merge(one, other) => vec![one, other],
         };
         let mut opened = self.open_shards_of(stream);
         opened.retain(|shard| shard.parents().any(|parent| closed.contains(&parent)));
         let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
         let closed = closed.into_iter().map(key).collect();
         let opened = opened.iter().map(|shard| key(&shard.id)).collect();
-        self.history.note_what(What::Resharded { closed, opened });
+        self.history.note_what(HistoryEvent::Resharded { closed, opened });
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, RecordSourceState> {
         // A world in which something panicked is over; its supply is only read.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn place_of(grain: &Grain) -> Option<Place> {
+fn place_of(grain: &SimRecord) -> Option<SourcePlace> {
     let Position::At { sequence, sub } = grain.at else { return None };
     Some((grain.shard.stream.clone(), sequence, sub))
 }

@@ -1,12 +1,12 @@
 //! The stream, with an ear for the question what LATEST is: what is in a shard then is passed over.
 
-use crate::rows::Rows;
-use crate::supply::Supply;
+use crate::rows::LeaseRows;
+use crate::supply::RecordSource;
 use anabranch::lease::LeaseStore;
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease, LeaseKey};
@@ -17,17 +17,17 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 /// The stream as its service answers.
-pub struct Tap {
+pub struct LatestTracker {
     /// The stream itself.
     inner: LocalKinesis,
     /// Its records, and the rows, if those are made at LATEST.
-    passes_over: Option<(Supply, Rows)>,
+    passes_over: Option<(RecordSource, LeaseRows)>,
 }
 
-impl Tap {
+impl LatestTracker {
     /// The stream of `supply`, for an application that starts at `start`. In the native layout
     /// LATEST becomes a time, so that nothing is ever read at LATEST.
-    pub fn new(supply: &Supply, rows: &Rows, start: StartPosition) -> Self {
+    pub fn new(supply: &RecordSource, rows: &LeaseRows, start: StartPosition) -> Self {
         let passes_over = start == StartPosition::Latest && rows.layout() == Layout::Kcl;
         let passes_over = passes_over.then(|| (supply.clone(), rows.clone()));
         Self { inner: supply.workload().api().clone(), passes_over }
@@ -61,7 +61,7 @@ fn left_out(list: &Lineage, rows: &[Lease]) -> BTreeSet<ShardId> {
     closed.filter(|shard| !has_row(shard) && !comes_from_row(shard)).cloned().collect()
 }
 
-impl StreamApi for Tap {
+impl StreamApi for LatestTracker {
     fn describe(
         &self,
         stream: &StreamName,

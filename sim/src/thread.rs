@@ -4,9 +4,9 @@ use tokio::sync::watch;
 
 /// The one thread of a host. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Thread(watch::Sender<Option<u64>>);
+pub struct HostThread(watch::Sender<Option<u64>>);
 
-impl Thread {
+impl HostThread {
     /// Blocks the thread for so long: the host stands still from the end of this poll on, and the
     /// first thing that it does then is to go on here. Returns at once if it is blocked already.
     pub async fn block(&self, for_ms: u64) {

@@ -38,12 +38,12 @@ pub struct Workload {
     /// The stream itself.
     api: LocalKinesis,
     /// What is known of each shard's records.
-    shards: Arc<Mutex<BTreeMap<ShardId, Records>>>,
+    shards: Arc<Mutex<BTreeMap<ShardId, PretendRecords>>>,
 }
 
 /// The records of one shard.
 #[derive(Clone, Copy, Debug, Default)]
-struct Records {
+struct PretendRecords {
     /// The highest that was delivered.
     delivered: u64,
     /// The last one, once the shard is closed.
@@ -52,7 +52,7 @@ struct Records {
 
 /// One change of the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reshard {
+pub enum ReshardChange {
     /// This shard was split.
     Split(ShardId),
     /// These two were merged.
@@ -133,7 +133,7 @@ impl Workload {
     }
 
     /// Splits a random shard, or merges two that lie side by side.
-    pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
+    pub fn reshard(&self, rng: &mut Rng) -> Option<ReshardChange> {
         let stream = StreamName::from(STREAM);
         let open: Vec<Shard> = self.listed(&stream).into_iter().filter(Shard::is_open).collect();
         let shard = rng.choice(&open)?;
@@ -143,8 +143,8 @@ impl Workload {
             _ => self.split(&stream, shard)?,
         };
         let closed = match &change {
-            Reshard::Split(shard) => vec![shard],
-            Reshard::Merge(one, other) => vec![one, other],
+            ReshardChange::Split(shard) => vec![shard],
+            ReshardChange::Merge(one, other) => vec![one, other],
         };
         let mut shards = self.shards();
         for shard in closed {
@@ -154,7 +154,7 @@ impl Workload {
         Some(change)
     }
 
-    pub(crate) fn split(&self, stream: &StreamName, shard: &Shard) -> Option<Reshard> {
+    pub(crate) fn split(&self, stream: &StreamName, shard: &Shard) -> Option<ReshardChange> {
         let (start, end) = (shard.range.start().0, shard.range.end().0);
         let request = split_shard::Request {
             stream: StreamTarget::named(stream.as_str()),
@@ -162,7 +162,7 @@ impl Workload {
             new_starting_hash_key: Some((start + (end - start) / 2 + 1).to_string()),
         };
         self.api.engine().split_shard(&request).ok()?;
-        Some(Reshard::Split(shard.id.clone()))
+        Some(ReshardChange::Split(shard.id.clone()))
     }
 
     pub(crate) fn merge(
@@ -170,14 +170,14 @@ impl Workload {
         stream: &StreamName,
         shard: &Shard,
         neighbour: &Shard,
-    ) -> Option<Reshard> {
+    ) -> Option<ReshardChange> {
         let request = merge_shards::Request {
             stream: StreamTarget::named(stream.as_str()),
             shard_to_merge: Some(shard.id.to_string()),
             adjacent_shard_to_merge: Some(neighbour.id.to_string()),
         };
         self.api.engine().merge_shards(&request).ok()?;
-        Some(Reshard::Merge(shard.id.clone(), neighbour.id.clone()))
+        Some(ReshardChange::Merge(shard.id.clone(), neighbour.id.clone()))
     }
 
     pub(crate) fn listed(&self, stream: &StreamName) -> Vec<Shard> {
@@ -185,7 +185,7 @@ impl Workload {
         list.map(|list| list.shards).unwrap_or_default()
     }
 
-    fn shards(&self) -> MutexGuard<'_, BTreeMap<ShardId, Records>> {
+    fn shards(&self) -> MutexGuard<'_, BTreeMap<ShardId, PretendRecords>> {
         // Each change is one assignment, so a panic leaves no half of one.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,10 +5,10 @@
 //! ```
 
 use crate::clock::WorldClock;
-use crate::faults::chaos::Blow;
-use crate::faults::{Chaos, Fault, Network};
+use crate::faults::chaos::HostFault;
+use crate::faults::{FaultKind, HostFaultRates, Network};
 use crate::history::{History, HostId};
-use crate::host::{Boot, ClockRuns, Host};
+use crate::host::{ClockRuns, Host, HostStart};
 use fastrand::Rng;
 
 /// The longest round. The shorter the rounds, the finer hosts interleave.
@@ -32,18 +32,18 @@ pub struct World {
     /// The hosts, by number.
     hosts: Vec<Host>,
     /// What befalls them for now.
-    chaos: Chaos,
+    chaos: HostFaultRates,
     /// Hosts that are to freeze as soon as they wait for a look at the store, and for how long.
     to_freeze: Vec<(HostId, u64)>,
     /// What a host runs.
-    boot: Boot,
+    boot: HostStart,
     /// Something that must not happen at all, such as a panic.
     mishap: Option<String>,
 }
 
 /// What a world is made of before it has hosts.
 #[derive(Clone)]
-pub struct Ground {
+pub struct WorldSetup {
     /// The world's time.
     pub clock: WorldClock,
     /// What carries the hosts' calls.
@@ -52,7 +52,7 @@ pub struct Ground {
     pub history: History,
 }
 
-impl Ground {
+impl WorldSetup {
     /// An empty world.
     pub fn new(seed: u64) -> Self {
         let clock = WorldClock::default();
@@ -63,28 +63,28 @@ impl Ground {
 
 impl World {
     /// A world with `hosts` hosts that run what `boot` makes.
-    pub fn new(seed: u64, ground: Ground, hosts: usize, boot: Boot) -> Self {
+    pub fn new(seed: u64, ground: WorldSetup, hosts: usize, boot: HostStart) -> Self {
         let mut rng = Rng::with_seed(seed);
         let skewed = rng.bool();
         let skew = |rng: &mut Rng| if skewed { rng.i64(-SKEW_MAX..=SKEW_MAX) } else { 0 };
         let hosts = (0..hosts).map(|id| Host::new(HostId(id), skew(&mut rng))).collect();
-        let Ground { clock, network, history } = ground;
-        let chaos = Chaos::none();
+        let WorldSetup { clock, network, history } = ground;
+        let chaos = HostFaultRates::none();
         let to_freeze = Vec::new();
         let apart = Rng::with_seed(seed ^ 0x626c_6f77_7300_0000);
         Self { clock, rng, apart, network, history, hosts, chaos, to_freeze, boot, mishap: None }
     }
 
     /// From now on this befalls the hosts.
-    pub fn set_chaos(&mut self, chaos: Chaos) {
+    pub fn set_chaos(&mut self, chaos: HostFaultRates) {
         self.chaos = chaos;
     }
 
     /// All faults end: the network is fair, frozen hosts go on and hosts that are down boot, but
     /// for the one that stays down for good, if any.
-    pub fn calm(&mut self, dead: Option<HostId>) {
+    pub fn stop_faults(&mut self, dead: Option<HostId>) {
         self.history.note_world("faults end");
-        self.chaos = Chaos::none();
+        self.chaos = HostFaultRates::none();
         self.to_freeze.clear();
         self.network.clear();
         let now = self.now_ms();
@@ -120,8 +120,12 @@ impl World {
     }
 
     /// The hosts on which something runs, or stands still.
-    pub fn living(&self) -> impl Iterator<Item = HostId> {
-        self.hosts.iter().enumerate().filter(|(_, host)| host.lives()).map(|(id, _)| HostId(id))
+    pub fn running_hosts(&self) -> impl Iterator<Item = HostId> {
+        self.hosts
+            .iter()
+            .enumerate()
+            .filter(|(_, host)| host.is_running_or_frozen())
+            .map(|(id, _)| HostId(id))
     }
 
     /// Runs rounds for a while. `each` is called after every one.
@@ -157,18 +161,18 @@ impl World {
         self.history.note_world(format!("{host} freezes for {for_ms} ms"));
         let now_ms = self.now_ms();
         let happens = self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
-        self.count(happens, Fault::Freeze);
+        self.count(happens, FaultKind::Freeze);
     }
 
     fn pause(&mut self, host: HostId, for_ms: u64) {
         self.history.note_world(format!("{host} is paused for {for_ms} ms, and so is its clock"));
         let now_ms = self.now_ms();
         let happens = self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::No);
-        self.count(happens, Fault::Pause);
+        self.count(happens, FaultKind::Pause);
     }
 
     /// Counts a blow, if it met something.
-    fn count(&self, happens: bool, fault: Fault) {
+    fn count(&self, happens: bool, fault: FaultKind) {
         if happens {
             self.network.count(fault);
         }
@@ -179,7 +183,7 @@ impl World {
         let note = move |words| history.note_world(words);
         let hosts = self.hosts.len();
         let (rng, apart) = (&mut self.rng, &mut self.apart);
-        let blows = self.chaos.strike(rng, apart, step_ms, hosts, &self.network, &note);
+        let blows = self.chaos.draw(rng, apart, step_ms, hosts, &self.network, &note);
         let (due, later) = std::mem::take(&mut self.to_freeze)
             .into_iter()
             .partition(|(host, _)| self.network.looks(*host));
@@ -189,26 +193,26 @@ impl World {
             self.freeze(host, for_ms);
         }
         for blow in blows {
-            self.befall(blow);
+            self.apply_fault(blow);
         }
     }
 
     /// This befalls a host now.
-    pub fn befall(&mut self, blow: Blow) {
+    pub fn apply_fault(&mut self, blow: HostFault) {
         let now_ms = self.now_ms();
         match blow {
-            Blow::Crash(host, for_ms) => {
+            HostFault::Crash(host, for_ms) => {
                 self.history.note_world(format!("{host} crashes for {for_ms} ms"));
                 let happens = self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
-                self.count(happens, Fault::Crash);
+                self.count(happens, FaultKind::Crash);
             }
-            Blow::Freeze(host, for_ms) => self.freeze(host, for_ms),
-            Blow::Pause(host, for_ms) => self.pause(host, for_ms),
-            Blow::FreezeLooking(host, for_ms) => self.to_freeze.push((host, for_ms)),
-            Blow::Stop(host, rest_ms) => {
+            HostFault::Freeze(host, for_ms) => self.freeze(host, for_ms),
+            HostFault::Pause(host, for_ms) => self.pause(host, for_ms),
+            HostFault::FreezeWhilePolling(host, for_ms) => self.to_freeze.push((host, for_ms)),
+            HostFault::Stop(host, rest_ms) => {
                 self.history.note_world(format!("{host} is asked to stop"));
                 let happens = self.hosts[host.0].stop(rest_ms);
-                self.count(happens, Fault::Stop);
+                self.count(happens, FaultKind::Stop);
             }
         }
     }

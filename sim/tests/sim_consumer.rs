@@ -4,13 +4,13 @@
 use anabranch::consumer::WatchdogAction;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{LeaseChange, WriteOutcome, Write};
-use anabranch_sim::faults::{Fault, Refusal};
+use anabranch_model::lease::{LeaseChange, Write, WriteOutcome};
+use anabranch_sim::faults::{FaultKind, RefusalKind};
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
-use anabranch_sim::history::{HostId, What};
-use anabranch_sim::scenarios::cases::{self, Change, Trouble, When};
-use anabranch_sim::scenarios::fixed::{self, Story};
-use anabranch_sim::scenarios::{Report, consumer};
+use anabranch_sim::history::{HistoryEvent, HostId};
+use anabranch_sim::scenarios::cases::{self, ReshardFault, ReshardKind, ReshardTiming};
+use anabranch_sim::scenarios::fixed::{self, FixedScenario};
+use anabranch_sim::scenarios::{SeedReport, consumer};
 use anabranch_sim::seeds;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ const SEEDS: u64 = 1_000;
 const PLAYS: Range<u64> = 0..4;
 
 /// Runs seeds, and shows the first that broke a promise.
-fn hold(seeds: Range<u64>, run: impl Fn(u64) -> Report + Sync) -> seeds::Summary {
+fn hold(seeds: Range<u64>, run: impl Fn(u64) -> SeedReport + Sync) -> seeds::Summary {
     let summary = seeds::run(seeds, run, |_, _| true);
     let broken: Vec<u64> = summary.broken.iter().map(|(seed, _)| *seed).collect();
     let first = summary.broken.first().map_or("", |(_, story)| story.as_str());
@@ -35,16 +35,17 @@ fn consumers_keep_every_promise_on_every_seed() {
     let (restarted, back, unreadable) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let summary = hold(0..SEEDS, |seed| {
         let report = consumer::run(seed, ConsumerFlaw::None);
-        let reshards = report.faults.of(Fault::Split) + report.faults.of(Fault::Merge);
+        let reshards = report.faults.of(FaultKind::Split) + report.faults.of(FaultKind::Merge);
         assert!(reshards > 0, "seed {seed} has no reshard");
-        assert!(report.faults.of(Fault::Crash) > 0, "seed {seed} has no crash");
-        let restart = |what: &What| {
-            matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { action, .. }))
+        assert!(report.faults.of(FaultKind::Crash) > 0, "seed {seed} has no crash");
+        let restart = |what: &HistoryEvent| {
+            matches!(what, HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Stuck { action, .. }))
                 if *action == WatchdogAction::Restart)
         };
-        let is_back = |what: &What| told(what, |it| matches!(it, LeaseEvent::StreamRestored { .. }));
+        let is_back =
+            |what: &HistoryEvent| told(what, |it| matches!(it, LeaseEvent::StreamRestored { .. }));
         let is_named =
-            |what: &What| told(what, |it| matches!(it, LeaseEvent::RowUnreadable { .. }));
+            |what: &HistoryEvent| told(what, |it| matches!(it, LeaseEvent::RowUnreadable { .. }));
         for (count, line) in [
             (&restarted, report.first(restart)),
             (&back, report.first(is_back)),
@@ -65,39 +66,39 @@ fn consumers_keep_every_promise_on_every_seed() {
         assert!(count > 10, "too few seeds in which {happens}: {count}");
     }
     for fault in [
-        Fault::Error,
-        Fault::Throttle,
-        Fault::Slow,
-        Fault::RequestLost,
-        Fault::ReplyLost,
-        Fault::Late,
-        Fault::TornList,
-        Fault::StaleList,
-        Fault::Expired,
-        Fault::FalseEnd,
-        Fault::Outage,
-        Fault::Cut,
-        Fault::StoreCut,
-        Fault::StreamCut,
-        Fault::Twice,
-        Fault::OldScan,
-        Fault::SlowCommit,
-        Fault::Pause,
-        Fault::UnreadableRow,
-        Fault::HiddenStream,
-        Fault::StoreRefused(Refusal::Denied),
-        Fault::StoreRefused(Refusal::Missing),
-        Fault::StoreRefused(Refusal::Busy),
-        Fault::StreamRefused(Refusal::Denied),
-        Fault::StreamRefused(Refusal::Missing),
-        Fault::StreamRefused(Refusal::Internal),
-        Fault::StreamRefused(Refusal::KeyUnusable),
-        Fault::StreamRefused(Refusal::Invalid),
-        Fault::Freeze,
-        Fault::Blocked,
-        Fault::LeaseTime,
-        Fault::Stop,
-        Fault::Trim,
+        FaultKind::Error,
+        FaultKind::Throttle,
+        FaultKind::Slow,
+        FaultKind::RequestLost,
+        FaultKind::ReplyLost,
+        FaultKind::Late,
+        FaultKind::TornList,
+        FaultKind::StaleList,
+        FaultKind::Expired,
+        FaultKind::FalseEnd,
+        FaultKind::Outage,
+        FaultKind::Cut,
+        FaultKind::StoreCut,
+        FaultKind::StreamCut,
+        FaultKind::Twice,
+        FaultKind::OldScan,
+        FaultKind::SlowCommit,
+        FaultKind::Pause,
+        FaultKind::UnreadableRow,
+        FaultKind::HiddenStream,
+        FaultKind::StoreRefused(RefusalKind::Denied),
+        FaultKind::StoreRefused(RefusalKind::Missing),
+        FaultKind::StoreRefused(RefusalKind::Busy),
+        FaultKind::StreamRefused(RefusalKind::Denied),
+        FaultKind::StreamRefused(RefusalKind::Missing),
+        FaultKind::StreamRefused(RefusalKind::Internal),
+        FaultKind::StreamRefused(RefusalKind::KeyUnusable),
+        FaultKind::StreamRefused(RefusalKind::Invalid),
+        FaultKind::Freeze,
+        FaultKind::Blocked,
+        FaultKind::LeaseTime,
+        FaultKind::Stop,
+        FaultKind::Trim,
     ] {
         assert!(summary.faults.of(fault) > 10, "too few to prove anything: {fault}");
     }
@@ -143,7 +144,7 @@ macro_rules! cases {
         #[test]
         fn $name() {
             hold(PLAYS, |seed| {
-                cases::run(When::$when, Change::$change, Trouble::$trouble, seed)
+                cases::run(ReshardTiming::$when, ReshardKind::$change, ReshardFault::$trouble, seed)
             });
         }
     )*};
@@ -189,7 +190,7 @@ cases! {
 }
 
 /// Plays a story with several seeds. Each promise holds, and what the story is about did happen.
-fn play(story: Story, happened: impl Fn(&Report) -> bool + Sync) {
+fn play(story: FixedScenario, happened: impl Fn(&SeedReport) -> bool + Sync) {
     hold(PLAYS, |seed| {
         let report = fixed::run(story, seed, ConsumerFlaw::None);
         assert!(happened(&report), "{story:?} was not played with seed {seed}");
@@ -198,11 +199,13 @@ fn play(story: Story, happened: impl Fn(&Report) -> bool + Sync) {
 }
 
 /// The line in which the row of a shard was made.
-fn created(report: &Report, shard: u32) -> Option<usize> {
+fn created(report: &SeedReport, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
-        let What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } =
-            what
+        let HistoryEvent::WriteApplied {
+            write: Write::Lease { key, change, .. },
+            outcome: WriteOutcome::Done(_),
+        } = what
         else {
             return false;
         };
@@ -211,11 +214,13 @@ fn created(report: &Report, shard: u32) -> Option<usize> {
 }
 
 /// The line in which the end of a shard was stored.
-fn ended(report: &Report, shard: u32) -> Option<usize> {
+fn ended(report: &SeedReport, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
-        let What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } =
-            what
+        let HistoryEvent::WriteApplied {
+            write: Write::Lease { key, change, .. },
+            outcome: WriteOutcome::Done(_),
+        } = what
         else {
             return false;
         };
@@ -224,29 +229,33 @@ fn ended(report: &Report, shard: u32) -> Option<usize> {
 }
 
 /// Whether the world did this.
-fn says(what: &What, words: &str) -> bool {
-    matches!(what, What::World(said) if said.contains(words))
+fn says(what: &HistoryEvent, words: &str) -> bool {
+    matches!(what, HistoryEvent::World(said) if said.contains(words))
 }
 
 /// The line of the first thing like this that happened on a host.
-fn first_on(report: &Report, host: HostId, like: impl Fn(&What) -> bool) -> Option<usize> {
+fn first_on(
+    report: &SeedReport,
+    host: HostId,
+    like: impl Fn(&HistoryEvent) -> bool,
+) -> Option<usize> {
     report.lines.iter().position(|line| line.host == Some(host) && like(&line.what))
 }
 
 /// Whether a worker met a failure of its store or its stream.
-fn is_trouble(what: &What) -> bool {
-    let What::Told(Event::Lease(event)) = what else { return false };
+fn is_trouble(what: &HistoryEvent) -> bool {
+    let HistoryEvent::LibraryReported(Event::Lease(event)) = what else { return false };
     matches!(event, LeaseEvent::StoreCallFailed { .. } | LeaseEvent::StreamCallFailed { .. })
 }
 
 /// Whether a worker told of something like this.
-fn told(what: &What, like: impl Fn(&LeaseEvent) -> bool) -> bool {
-    matches!(what, What::Told(Event::Lease(event)) if like(event))
+fn told(what: &HistoryEvent, like: impl Fn(&LeaseEvent) -> bool) -> bool {
+    matches!(what, HistoryEvent::LibraryReported(Event::Lease(event)) if like(event))
 }
 
 /// Whether this call to the stream failed.
-fn failed_call(what: &What, call: &str) -> bool {
-    let What::Told(event) = what else { return false };
+fn failed_call(what: &HistoryEvent, call: &str) -> bool {
+    let HistoryEvent::LibraryReported(event) = what else { return false };
     match event {
         Event::Lease(LeaseEvent::StreamCallFailed { error, .. })
         | Event::Shard(ShardEvent::FetchFailed { error, .. }) => error.contains(call),
@@ -254,8 +263,8 @@ fn failed_call(what: &What, call: &str) -> bool {
     }
 }
 
-fn is_reshard(what: &What) -> bool {
-    matches!(what, What::Resharded { .. })
+fn is_reshard(what: &HistoryEvent) -> bool {
+    matches!(what, HistoryEvent::Resharded { .. })
 }
 
 /// Whether both happened, in this order.
@@ -264,22 +273,24 @@ fn is_before(first: Option<usize>, second: Option<usize>) -> bool {
 }
 
 /// Whether the library said that a shard is lost.
-fn told_of_a_loss(report: &Report) -> bool {
-    let lost = |what: &What| matches!(what, What::Told(Event::Lease(LeaseEvent::ShardMissing { .. })));
+fn told_of_a_loss(report: &SeedReport) -> bool {
+    let lost = |what: &HistoryEvent| {
+        matches!(what, HistoryEvent::LibraryReported(Event::Lease(LeaseEvent::ShardMissing { .. })))
+    };
     report.first(lost).is_some()
 }
 
 #[test]
 fn a_merged_child_with_a_row_before_its_parent_has_one_waits() {
     // 0 became 2 and 3; 3 and 1 became 4.
-    play(Story::MergedChildBeforeItsParent, |report| {
+    play(FixedScenario::MergedChildBeforeItsParent, |report| {
         is_before(created(report, 4), created(report, 3))
     });
 }
 
 #[test]
 fn two_generations_of_splits_before_the_root_is_drained_keep_order() {
-    play(Story::TwoGenerations, |report| {
+    play(FixedScenario::TwoGenerations, |report| {
         let last = report.lines.iter().rposition(|line| is_reshard(&line.what));
         is_before(created(report, 2), created(report, 5)) && is_before(last, ended(report, 0))
     });
@@ -287,9 +298,8 @@ fn two_generations_of_splits_before_the_root_is_drained_keep_order() {
 
 #[test]
 fn a_first_sync_that_nobody_survives_is_begun_again() {
-    play(Story::DeathInTheFirstSync, |report| {
-        let dead =
-            |what: &What| matches!(what, What::World(words) if words.contains("all are dead"));
+    play(FixedScenario::DeathInTheFirstSync, |report| {
+        let dead = |what: &HistoryEvent| matches!(what, HistoryEvent::World(words) if words.contains("all are dead"));
         let dead = report.first(dead);
         let made = |shard| is_before(created(report, shard), dead);
         let shards = 0..fixed::FIRST_SHARDS;
@@ -299,14 +309,14 @@ fn a_first_sync_that_nobody_survives_is_begun_again() {
 
 #[test]
 fn the_loss_of_a_shard_that_passed_retention_unread_is_told() {
-    play(Story::PastRetentionUnread, told_of_a_loss);
+    play(FixedScenario::PastRetentionUnread, told_of_a_loss);
 }
 
 #[test]
 fn torn_lists_start_no_child_too_early() {
     // A list mixes rows of two moments after a child's row was made.
-    play(Story::TornLists, |report| {
-        let mixes = |what: &What| says(what, "mixes rows of two moments");
+    play(FixedScenario::TornLists, |report| {
+        let mixes = |what: &HistoryEvent| says(what, "mixes rows of two moments");
         let last = report.lines.iter().rposition(|line| mixes(&line.what));
         is_before(report.first(is_reshard), last) && is_before(created(report, 2), last)
     });
@@ -315,11 +325,12 @@ fn torn_lists_start_no_child_too_early() {
 #[test]
 fn workers_that_start_together_on_an_empty_table_all_get_going() {
     // Of the workers that begin before there is a row, most meet failures before they join.
-    play(Story::AllStartTogether, |report| {
+    play(FixedScenario::AllStartTogether, |report| {
         let first_row = created(report, 0).min(created(report, 1));
         let boots = |host| report.first(|what| says(what, &format!("{host} boots")));
         let struggles = |host: &HostId| {
-            let joins = first_on(report, *host, |what| matches!(what, What::Landed { .. }));
+            let joins =
+                first_on(report, *host, |what| matches!(what, HistoryEvent::WriteApplied { .. }));
             let trouble = first_on(report, *host, is_trouble);
             is_before(boots(*host), first_row) && is_before(trouble, joins.max(first_row))
         };
@@ -330,7 +341,7 @@ fn workers_that_start_together_on_an_empty_table_all_get_going() {
 #[test]
 fn failures_of_the_service_during_a_restart_lose_nothing() {
     // The stream is resharded while all are down, and its calls fail when they are back.
-    play(Story::FailuresDuringARestart, |report| {
+    play(FixedScenario::FailuresDuringARestart, |report| {
         let back = report.first(|what| says(what, "life 2"));
         let down = report.lines.iter().take(back.unwrap_or(0));
         let down = down.clone().rev().position(|line| says(&line.what, "the life on"));
@@ -348,8 +359,8 @@ fn failures_of_the_service_during_a_restart_lose_nothing() {
 
 #[test]
 fn slow_handlers_with_more_records_than_memory_hold_no_more_than_they_may() {
-    play(Story::FullBudget, |report| {
-        let much = |what: &What| matches!(what, What::Holds { bytes, .. } if *bytes > 4 << 20);
+    play(FixedScenario::FullBudget, |report| {
+        let much = |what: &HistoryEvent| matches!(what, HistoryEvent::Holds { bytes, .. } if *bytes > 4 << 20);
         report.first(much).is_some()
     });
 }

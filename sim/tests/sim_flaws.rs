@@ -5,12 +5,12 @@ use anabranch_sim::checkers::{
     checkpoint, content, delivery, duplicates, effects, fencing, lineage, liveness, memory, order,
     ownership, producing, resumption, tenure,
 };
-use anabranch_sim::flaw::Flaw;
+use anabranch_sim::flaw::LeaseFlaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
-use anabranch_sim::modes::Mode;
-use anabranch_sim::scenarios::fixed::{self, Story};
-use anabranch_sim::scenarios::producer::{self, Wrong};
-use anabranch_sim::scenarios::{Report, consumer, leases, stage};
+use anabranch_sim::modes::SimMode;
+use anabranch_sim::scenarios::fixed::{self, FixedScenario};
+use anabranch_sim::scenarios::producer::{self, ProducerFlaw};
+use anabranch_sim::scenarios::{SeedReport, consumer, leases, stage};
 use anabranch_sim::seeds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,20 +25,20 @@ const FLAWS: usize = 25;
 
 /// What is broken on purpose, and where.
 #[derive(Clone, Copy)]
-enum Broken {
+enum PlantedFlaw {
     /// A rule of leases, with pretend readers.
-    Lease(Layout, Flaw),
+    Lease(Layout, LeaseFlaw),
     /// A rule of whole consumers.
     Consumer(ConsumerFlaw),
     /// The same, where records come to the handler in batches.
     InBatches(ConsumerFlaw),
     /// The same, in a story in which it matters.
-    InStory(Story, ConsumerFlaw),
+    InStory(FixedScenario, ConsumerFlaw),
     /// A rule of producers.
-    Producer(Wrong),
+    Producer(ProducerFlaw),
 }
 
-impl Broken {
+impl PlantedFlaw {
     fn name(self) -> String {
         match self {
             Self::Lease(Layout::Native, flaw) => flaw.to_string(),
@@ -49,17 +49,17 @@ impl Broken {
         }
     }
 
-    fn run(self, seed: u64) -> Report {
+    fn run(self, seed: u64) -> SeedReport {
         let run = || match self {
             Self::Lease(layout, flaw) => leases::run(seed, layout, flaw),
             Self::Consumer(flaw) => consumer::run(seed, flaw),
-            Self::InBatches(flaw) => consumer::run_in(seed, flaw, Some(Mode::Batches(BATCH))),
+            Self::InBatches(flaw) => consumer::run_in(seed, flaw, Some(SimMode::Batches(BATCH))),
             Self::InStory(story, flaw) => fixed::run(story, seed, flaw),
             Self::Producer(wrong) => producer::run(seed, wrong),
         };
         // A flaw may have the library panic, which is no proof that a checker sees it.
         catch_unwind(AssertUnwindSafe(run))
-            .unwrap_or_else(|_| Report::panicked(seed, self.name(), "the run panicked"))
+            .unwrap_or_else(|_| SeedReport::panicked(seed, self.name(), "the run panicked"))
     }
 }
 
@@ -73,32 +73,35 @@ const EARLY_CHILD: &[&str] = &[order::PROMISE, lineage::PROMISE];
 const TWO_OWNERS: &[&str] = &[ownership::PROMISE, order::PROMISE, duplicates::PROMISE];
 
 /// Every flaw: what it is about, and the promises one of which it has to break.
-fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
-    use Broken::{Consumer, InBatches, InStory, Producer};
-    let own = |flaw| Broken::Lease(Layout::Native, flaw);
-    let kcl = |flaw| Broken::Lease(Layout::Kcl, flaw);
+fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
+    use PlantedFlaw::{Consumer, InBatches, InStory, Producer};
+    let own = |flaw| PlantedFlaw::Lease(Layout::Native, flaw);
+    let kcl = |flaw| PlantedFlaw::Lease(Layout::Kcl, flaw);
     vec![
-        ("lease", own(Flaw::SkipsTheCounter), &[ownership::PROMISE]),
-        ("lease", own(Flaw::RenewsAfterItsExpiry), &[ownership::PROMISE]),
-        ("lease", own(Flaw::TakesWithoutTheFence), &[ownership::PROMISE]),
-        ("lease", own(Flaw::FencesOnANewerCounter), &[ownership::PROMISE]),
-        ("lease", own(Flaw::DeadlineFromTheReply), &[ownership::PROMISE]),
-        ("lease", own(Flaw::TakesFromABeatingOwner), &[ownership::PROMISE]),
-        ("lease", own(Flaw::GoesOnAfterAPass), &[ownership::PROMISE]),
-        ("lease", own(Flaw::JoinsUnderTheOldId), &[ownership::PROMISE]),
-        ("lease", own(Flaw::WatchesByItsOwnLeaseTime), &[ownership::PROMISE]),
-        ("lease", own(Flaw::CheckpointSkipsWhatItReplaces), &[fencing::PROMISE]),
+        ("lease", own(LeaseFlaw::SkipsTermCheck), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::RenewsAfterExpiry), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::TakesWithoutFence), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::FencesNewerCounter), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::DeadlineFromReply), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::TakesFromLiveOwner), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::DeliversAfterHandOver), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::ReusesWorkerId), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::UsesOwnLeaseTime), &[ownership::PROMISE]),
+        ("lease", own(LeaseFlaw::CheckpointSkipsWhatItReplaces), &[fencing::PROMISE]),
         (
             "lease",
-            own(Flaw::ReadBackComparesTheCounterOnly),
+            own(LeaseFlaw::ReadBackComparesCounterOnly),
             &[ownership::PROMISE, fencing::PROMISE, resumption::PROMISE],
         ),
-        ("lease", kcl(Flaw::RenewsAfterItsExpiry), &[tenure::PROMISE]),
-        ("lease", kcl(Flaw::SkipsTheCounter), &[fencing::PROMISE]),
+        ("lease", kcl(LeaseFlaw::RenewsAfterExpiry), &[tenure::PROMISE]),
+        ("lease", kcl(LeaseFlaw::SkipsTermCheck), &[fencing::PROMISE]),
         ("gate", Consumer(ConsumerFlaw::StartsAfterOneParent), EARLY_CHILD),
         (
             "gate",
-            InStory(Story::MergedChildBeforeItsParent, ConsumerFlaw::MissingRowCountsAsEnded),
+            InStory(
+                FixedScenario::MergedChildBeforeItsParent,
+                ConsumerFlaw::MissingRowCountsAsEnded,
+            ),
             EARLY_CHILD,
         ),
         ("sync", Consumer(ConsumerFlaw::ChildAtLatest), LOSS),
@@ -135,26 +138,30 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
             &[order::PROMISE, checkpoint::PROMISE],
         ),
         ("lanes", Consumer(ConsumerFlaw::SkipsARecord), LOSS),
-        ("lanes", Consumer(ConsumerFlaw::HandsTwice), &[duplicates::PROMISE]),
+        ("lanes", Consumer(ConsumerFlaw::DeliversTwice), &[duplicates::PROMISE]),
         ("lanes", Consumer(ConsumerFlaw::SwapsNeighbours), &[order::PROMISE]),
         ("lanes", InBatches(ConsumerFlaw::SkipsWhatFailed), LOSS),
         ("lanes", InBatches(ConsumerFlaw::SkipsARecord), LOSS),
-        ("lanes", InBatches(ConsumerFlaw::HandsTwice), &[duplicates::PROMISE]),
+        ("lanes", InBatches(ConsumerFlaw::DeliversTwice), &[duplicates::PROMISE]),
         ("lanes", InBatches(ConsumerFlaw::SwapsNeighbours), &[order::PROMISE]),
-        ("memory", InStory(Story::FullBudget, ConsumerFlaw::IgnoresItsBudget), &[memory::PROMISE]),
-        ("dead letters", Consumer(ConsumerFlaw::LosesALetter), &[delivery::DEAD_LETTERS]),
-        ("dead letters", Consumer(ConsumerFlaw::CutsALetter), &[delivery::DEAD_LETTERS]),
+        (
+            "memory",
+            InStory(FixedScenario::FullBudget, ConsumerFlaw::IgnoresItsBudget),
+            &[memory::PROMISE],
+        ),
+        ("dead letters", Consumer(ConsumerFlaw::LosesDeadLetter), &[delivery::DEAD_LETTERS]),
+        ("dead letters", Consumer(ConsumerFlaw::CutsDeadLetter), &[delivery::DEAD_LETTERS]),
         ("exactly-once", Consumer(ConsumerFlaw::KeepsRefusedEffects), &[effects::PROMISE]),
         ("exactly-once", Consumer(ConsumerFlaw::CommitsOverAnyRow), &[effects::PROMISE]),
-        ("producer", Producer(Wrong::NoOrder), &[producing::ORDER]),
-        ("producer", Producer(Wrong::GoOn), &[producing::HOLES]),
-        ("producer", Producer(Wrong::SendsLate), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(Wrong::PlacedForRefused), &[producing::PLACED]),
-        ("producer", Producer(Wrong::LosesAnEntry), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(Wrong::SendsWhatItGaveUp), &[producing::REJECTED]),
-        ("producer", Producer(Wrong::LostReplyIsARefusal), &[producing::REJECTED]),
-        ("producer", Producer(Wrong::RoutesAstray), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(Wrong::TellsTwice), &[producing::ONE_OUTCOME]),
+        ("producer", Producer(ProducerFlaw::NoOrder), &[producing::ORDER]),
+        ("producer", Producer(ProducerFlaw::GoOn), &[producing::HOLES]),
+        ("producer", Producer(ProducerFlaw::SendsLate), &[producing::ORDER, producing::PLACED]),
+        ("producer", Producer(ProducerFlaw::PlacedForRefused), &[producing::PLACED]),
+        ("producer", Producer(ProducerFlaw::LosesAnEntry), &[producing::ORDER, producing::PLACED]),
+        ("producer", Producer(ProducerFlaw::SendsWhatItGaveUp), &[producing::REJECTED]),
+        ("producer", Producer(ProducerFlaw::LostReplyIsARefusal), &[producing::REJECTED]),
+        ("producer", Producer(ProducerFlaw::Misroutes), &[producing::ORDER, producing::PLACED]),
+        ("producer", Producer(ProducerFlaw::CompletesTwice), &[producing::ONE_OUTCOME]),
     ]
 }
 
@@ -165,7 +172,7 @@ fn every_flaw_is_noticed_by_a_promise_that_it_breaks() {
     for (area, broken, promises) in &flaws {
         let name = broken.name();
         let is_own = |words: &str| promises.iter().any(|promise| words.contains(promise));
-        let goes_on = |report: &Report| {
+        let goes_on = |report: &SeedReport| {
             !report
                 .violation
                 .as_ref()
@@ -194,9 +201,9 @@ fn every_flaw_is_noticed_by_a_promise_that_it_breaks() {
 fn every_flaw_is_tried() {
     let flaws = flaws();
     let tried = |name: String| flaws.iter().any(|(_, broken, _)| broken.name() == name);
-    let all = Flaw::ALL.map(|flaw| flaw.to_string()).into_iter();
+    let all = LeaseFlaw::ALL.map(|flaw| flaw.to_string()).into_iter();
     let all = all.chain(ConsumerFlaw::ALL.map(|flaw| flaw.to_string()));
-    let all = all.chain(Wrong::ALL.map(|wrong| wrong.to_string()));
+    let all = all.chain(ProducerFlaw::ALL.map(|wrong| wrong.to_string()));
     let missing: Vec<String> = all.filter(|name| !tried(name.clone())).collect();
     assert!(missing.is_empty(), "nobody tries {missing:?}");
     assert!(flaws.len() >= FLAWS, "{} flaws", flaws.len());

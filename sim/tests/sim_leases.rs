@@ -1,9 +1,9 @@
 //! Fleets of real coordinators under faults: every promise holds on every seed.
 
 use anabranch_model::lease::{Layout, LeaseChange, Write};
-use anabranch_sim::faults::{Fault, Refusal, Service};
-use anabranch_sim::flaw::Flaw;
-use anabranch_sim::history::{Line, What};
+use anabranch_sim::faults::{FaultKind, RefusalKind, Service};
+use anabranch_sim::flaw::LeaseFlaw;
+use anabranch_sim::history::{HistoryEvent, HistoryLine};
 use anabranch_sim::scenarios::leases;
 use anabranch_sim::seeds::{self, Summary};
 
@@ -15,7 +15,8 @@ const KCL_SEEDS: u64 = 300;
 
 /// Every promise holds on every seed.
 fn check(layout: Layout, seeds: u64) -> Summary {
-    let summary = seeds::run(0..seeds, |seed| leases::run(seed, layout, Flaw::None), |_, _| true);
+    let summary =
+        seeds::run(0..seeds, |seed| leases::run(seed, layout, LeaseFlaw::None), |_, _| true);
     println!("{layout:?}: {summary}");
     let seeds: Vec<u64> = summary.broken.iter().map(|(seed, _)| *seed).collect();
     let first = summary.broken.first().map_or("", |(_, story)| story.as_str());
@@ -26,12 +27,12 @@ fn check(layout: Layout, seeds: u64) -> Summary {
 #[test]
 fn leases_in_kcls_layout_are_fenced_and_alive_on_every_seed() {
     let summary = check(Layout::Kcl, KCL_SEEDS);
-    assert!(summary.faults.of(Fault::StreamOutage) > 100, "too few to prove anything");
+    assert!(summary.faults.of(FaultKind::StreamOutage) > 100, "too few to prove anything");
     assert!(summary.moves > KCL_SEEDS * 5, "leases hardly moved");
     let passed = |seed| {
-        let lines = leases::run(seed, Layout::Kcl, Flaw::None).lines;
-        let is_pass = |line: &&Line| match &line.what {
-            What::Landed { write: Write::Lease { change, .. }, outcome } => {
+        let lines = leases::run(seed, Layout::Kcl, LeaseFlaw::None).lines;
+        let is_pass = |line: &&HistoryLine| match &line.what {
+            HistoryEvent::WriteApplied { write: Write::Lease { change, .. }, outcome } => {
                 matches!(change, LeaseChange::HandOver { .. }) && outcome.is_done()
             }
             _ => false,
@@ -45,35 +46,35 @@ fn leases_in_kcls_layout_are_fenced_and_alive_on_every_seed() {
 fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
     let summary = check(Layout::Native, SEEDS);
     for fault in [
-        Fault::Error,
-        Fault::Throttle,
-        Fault::Slow,
-        Fault::RequestLost,
-        Fault::ReplyLost,
-        Fault::Late,
-        Fault::TornList,
-        Fault::Outage,
-        Fault::StreamOutage,
-        Fault::Cut,
-        Fault::StoreCut,
-        Fault::StreamCut,
-        Fault::Twice,
-        Fault::SlowCommit,
-        Fault::Pause,
-        Fault::UnreadableRow,
-        Fault::Crash,
-        Fault::Freeze,
-        Fault::Stop,
-        Fault::Split,
-        Fault::Merge,
+        FaultKind::Error,
+        FaultKind::Throttle,
+        FaultKind::Slow,
+        FaultKind::RequestLost,
+        FaultKind::ReplyLost,
+        FaultKind::Late,
+        FaultKind::TornList,
+        FaultKind::Outage,
+        FaultKind::StreamOutage,
+        FaultKind::Cut,
+        FaultKind::StoreCut,
+        FaultKind::StreamCut,
+        FaultKind::Twice,
+        FaultKind::SlowCommit,
+        FaultKind::Pause,
+        FaultKind::UnreadableRow,
+        FaultKind::Crash,
+        FaultKind::Freeze,
+        FaultKind::Stop,
+        FaultKind::Split,
+        FaultKind::Merge,
     ] {
         assert!(summary.faults.of(fault) > 100, "too few to prove anything: {fault}");
     }
     for service in [Service::Store, Service::Stream] {
-        for why in Refusal::of(service) {
+        for why in RefusalKind::of(service) {
             let fault = match service {
-                Service::Store => Fault::StoreRefused(*why),
-                Service::Stream => Fault::StreamRefused(*why),
+                Service::Store => FaultKind::StoreRefused(*why),
+                Service::Stream => FaultKind::StreamRefused(*why),
             };
             assert!(summary.faults.of(fault) > 100, "too few to prove anything: {fault}");
         }
@@ -84,7 +85,7 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
 #[test]
 fn the_same_seed_gives_a_fleet_the_same_history_byte_for_byte() {
     for (seed, layout) in (0..6).zip([Layout::Native, Layout::Native, Layout::Kcl].iter().cycle()) {
-        let run = || leases::run(seed, *layout, Flaw::None).history();
+        let run = || leases::run(seed, *layout, LeaseFlaw::None).history();
         let once = run();
         assert!(once.lines().count() > 200, "seed {seed} is too quiet");
         assert!(once == run(), "seed {seed} has two histories");

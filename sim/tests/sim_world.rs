@@ -2,36 +2,36 @@
 //! says.
 
 use anabranch::lease::{LeaseStore, MemoryStore};
-use anabranch_model::lease::{Layout, Nonce, WriteOutcome, WorkerChange, WorkerId, Write};
-use anabranch_sim::faults::chaos::Blow;
-use anabranch_sim::faults::network::{Cut, Service};
-use anabranch_sim::faults::{Chaos, Fault, FaultyStore, Refusal, Weather};
-use anabranch_sim::history::{HostId, Line, What};
-use anabranch_sim::host::{Berth, Life};
-use anabranch_sim::world::{Ground, World};
+use anabranch_model::lease::{Layout, Nonce, WorkerChange, WorkerId, Write, WriteOutcome};
+use anabranch_sim::faults::chaos::HostFault;
+use anabranch_sim::faults::network::{PartialOutage, Service};
+use anabranch_sim::faults::{CallFaultRates, FaultKind, FaultyStore, HostFaultRates, RefusalKind};
+use anabranch_sim::history::{HistoryEvent, HistoryLine, HostId};
+use anabranch_sim::host::{HostContext, HostRun};
+use anabranch_sim::world::{World, WorldSetup};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PATIENCE_MS: u64 = 1_000;
 
 /// A world in which each host joins and beats, and notes what it sees.
-struct Stage {
-    ground: Ground,
+struct WorldFixture {
+    ground: WorldSetup,
     table: MemoryStore,
     world: World,
     /// What the lives noted: their own time, and what the store said.
-    notes: Notes,
+    notes: HostNotes,
 }
 
-type Notes = Arc<Mutex<Vec<(u128, String)>>>;
+type HostNotes = Arc<Mutex<Vec<(u128, String)>>>;
 
-impl Stage {
+impl WorldFixture {
     fn new(seed: u64, hosts: usize) -> Self {
-        let ground = Ground::new(seed);
+        let ground = WorldSetup::new(seed);
         let table = MemoryStore::new(Layout::Native);
-        let notes = Notes::default();
+        let notes = HostNotes::default();
         let (base, rows, shared) = (ground.clone(), Arc::new(table.clone()), Arc::clone(&notes));
-        let boot = Box::new(move |berth: Berth| -> Life {
+        let boot = Box::new(move |berth: HostContext| -> HostRun {
             let link = base.network.link(berth.host, Service::Store, PATIENCE_MS);
             let store = FaultyStore::new(Arc::clone(&rows), link, base.history.clone());
             Box::pin(beats(berth, store, Arc::clone(&shared)))
@@ -55,7 +55,7 @@ impl Stage {
 }
 
 /// Joins, then beats every 200 ms of its own time until it is told to stop.
-async fn beats(mut berth: Berth, store: FaultyStore<MemoryStore>, notes: Notes) {
+async fn beats(mut berth: HostContext, store: FaultyStore<MemoryStore>, notes: HostNotes) {
     let start = tokio::time::Instant::now();
     let id = WorkerId::of_join(&berth.host.to_string(), berth.seed);
     let note = |words: &str| {
@@ -89,14 +89,14 @@ async fn beats(mut berth: Berth, store: FaultyStore<MemoryStore>, notes: Notes) 
 
 /// The whole history of a bad minute, as text.
 fn bad_minute(seed: u64) -> String {
-    let mut stage = Stage::new(seed, 4);
-    let weather = Weather::foul(stage.world.rng());
+    let mut stage = WorldFixture::new(seed, 4);
+    let weather = CallFaultRates::random(stage.world.rng());
     stage.ground.network.set_weather(Service::Store, weather);
-    let chaos = Chaos::foul(stage.world.rng(), 2_000);
+    let chaos = HostFaultRates::random(stage.world.rng(), 2_000);
     stage.world.set_chaos(chaos);
     stage.run(60_000);
     let lines = stage.ground.history.take();
-    lines.iter().map(Line::to_string).collect::<Vec<_>>().join("\n")
+    lines.iter().map(HistoryLine::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_same_seed_gives_the_same_history_byte_for_byte() {
 
 #[test]
 fn a_fair_world_answers_every_call() {
-    let mut stage = Stage::new(1, 1);
+    let mut stage = WorldFixture::new(1, 1);
     stage.run(10_000);
     assert!(stage.counter() > 30);
     assert_eq!(stage.noted("done"), stage.notes.lock().expect("free").len());
@@ -119,20 +119,20 @@ fn a_fair_world_answers_every_call() {
 
 #[test]
 fn what_is_in_flight_lands_after_its_sender_has_died() {
-    let mut stage = Stage::new(3, 1);
-    let late = Weather { late: 1_000, ..Weather::fair() };
+    let mut stage = WorldFixture::new(3, 1);
+    let late = CallFaultRates { late: 1_000, ..CallFaultRates::none() };
     stage.ground.network.set_weather(Service::Store, late);
     stage.run(500);
     assert_eq!(stage.table.snapshot().workers().count(), 0, "the join is on its way");
-    stage.world.calm(Some(HostId(0)));
+    stage.world.stop_faults(Some(HostId(0)));
     stage.run(PATIENCE_MS * 20);
     assert_eq!(stage.table.snapshot().workers().count(), 1, "the join has landed");
 }
 
 #[test]
 fn a_lost_reply_is_unknown_and_was_applied() {
-    let mut stage = Stage::new(4, 1);
-    let lossy = Weather { reply_lost: 1_000, ..Weather::fair() };
+    let mut stage = WorldFixture::new(4, 1);
+    let lossy = CallFaultRates { reply_lost: 1_000, ..CallFaultRates::none() };
     stage.ground.network.set_weather(Service::Store, lossy);
     stage.run(PATIENCE_MS + 200);
     assert_eq!((stage.table.snapshot().workers().count(), stage.noted("unknown")), (1, 1));
@@ -140,8 +140,8 @@ fn a_lost_reply_is_unknown_and_was_applied() {
 
 #[test]
 fn a_lost_request_is_unknown_and_never_applied() {
-    let mut stage = Stage::new(4, 1);
-    let lossy = Weather { request_lost: 1_000, ..Weather::fair() };
+    let mut stage = WorldFixture::new(4, 1);
+    let lossy = CallFaultRates { request_lost: 1_000, ..CallFaultRates::none() };
     stage.ground.network.set_weather(Service::Store, lossy);
     stage.run(PATIENCE_MS * 30);
     assert_eq!(stage.table.snapshot().workers().count(), 0);
@@ -150,19 +150,19 @@ fn a_lost_request_is_unknown_and_never_applied() {
 
 #[test]
 fn errors_throttles_and_outages_do_nothing_to_the_rows() {
-    let error = Weather { error: 1_000, ..Weather::fair() };
-    let throttle = Weather { throttle: 1_000, ..Weather::fair() };
+    let error = CallFaultRates { error: 1_000, ..CallFaultRates::none() };
+    let throttle = CallFaultRates { throttle: 1_000, ..CallFaultRates::none() };
     for (weather, words, fault) in
-        [(error, "failed", Fault::Error), (throttle, "throttled", Fault::Throttle)]
+        [(error, "failed", FaultKind::Error), (throttle, "throttled", FaultKind::Throttle)]
     {
-        let mut stage = Stage::new(5, 1);
+        let mut stage = WorldFixture::new(5, 1);
         stage.ground.network.set_weather(Service::Store, weather);
         stage.run(5_000);
         assert_eq!(stage.table.snapshot().workers().count(), 0);
         assert!(stage.noted(words) > 10, "{words}");
         assert!(stage.ground.network.counts().of(fault) > 20);
     }
-    let mut stage = Stage::new(6, 1);
+    let mut stage = WorldFixture::new(6, 1);
     stage.ground.network.outage(Service::Store, 5_000);
     stage.run(5_000);
     assert_eq!((stage.counter(), stage.noted("done")), (0, 0));
@@ -172,8 +172,8 @@ fn errors_throttles_and_outages_do_nothing_to_the_rows() {
 
 #[test]
 fn a_host_that_is_cut_off_hears_nothing_and_is_heard_or_not() {
-    for (cut, rows) in [(Cut::Requests, 0), (Cut::Replies, 1)] {
-        let mut stage = Stage::new(7, 2);
+    for (cut, rows) in [(PartialOutage::Requests, 0), (PartialOutage::Replies, 1)] {
+        let mut stage = WorldFixture::new(7, 2);
         stage.ground.network.cut(HostId(0), cut, 10_000);
         stage.run(9_000);
         let table = stage.table.snapshot();
@@ -185,17 +185,17 @@ fn a_host_that_is_cut_off_hears_nothing_and_is_heard_or_not() {
 
 #[test]
 fn a_frozen_host_does_nothing_and_finds_its_clock_moved() {
-    let mut stage = Stage::new(8, 1);
-    let chaos = Chaos {
+    let mut stage = WorldFixture::new(8, 1);
+    let chaos = HostFaultRates {
         freeze_every_ms: Some(1),
         lasts_ms: 60_000..=60_000,
         or_lasts_ms: 60_000..=60_000,
-        ..Chaos::none()
+        ..HostFaultRates::none()
     };
     stage.run(2_000);
     stage.world.set_chaos(chaos);
     stage.run(50);
-    stage.world.set_chaos(Chaos::none());
+    stage.world.set_chaos(HostFaultRates::none());
     let before = stage.counter();
     stage.run(50_000);
     assert!(stage.counter() <= before + 1, "at most what was in flight landed");
@@ -208,17 +208,17 @@ fn a_frozen_host_does_nothing_and_finds_its_clock_moved() {
 
 #[test]
 fn a_host_that_is_asked_to_stop_ends_its_life_itself_and_comes_back() {
-    let mut stage = Stage::new(9, 1);
-    let chaos = Chaos {
+    let mut stage = WorldFixture::new(9, 1);
+    let chaos = HostFaultRates {
         stop_every_ms: Some(1),
         lasts_ms: 1_000..=1_000,
         or_lasts_ms: 1_000..=1_000,
-        ..Chaos::none()
+        ..HostFaultRates::none()
     };
     stage.run(2_000);
     stage.world.set_chaos(chaos);
     stage.run(20);
-    stage.world.set_chaos(Chaos::none());
+    stage.world.set_chaos(HostFaultRates::none());
     stage.run(1_000);
     assert_eq!(stage.world.up().count(), 0);
     assert!(stage.table.snapshot().workers().all(|worker| !worker.is_alive()), "it has left");
@@ -230,10 +230,10 @@ fn a_host_that_is_asked_to_stop_ends_its_life_itself_and_comes_back() {
 #[test]
 fn a_host_that_is_cut_off_from_one_service_reaches_the_other_and_so_do_its_rivals() {
     for (service, rows, fault) in
-        [(Service::Store, 0, Fault::StoreCut), (Service::Stream, 1, Fault::StreamCut)]
+        [(Service::Store, 0, FaultKind::StoreCut), (Service::Stream, 1, FaultKind::StreamCut)]
     {
-        let mut stage = Stage::new(7, 2);
-        stage.ground.network.cut_from(HostId(0), service, Cut::Requests, 10_000);
+        let mut stage = WorldFixture::new(7, 2);
+        stage.ground.network.cut_from(HostId(0), service, PartialOutage::Requests, 10_000);
         stage.run(9_000);
         let table = stage.table.snapshot();
         let cut_off = table.workers().filter(|worker| worker.id.as_str().starts_with("h0"));
@@ -246,13 +246,13 @@ fn a_host_that_is_cut_off_from_one_service_reaches_the_other_and_so_do_its_rival
 
 #[test]
 fn a_refusal_does_nothing_to_the_rows_and_is_over_in_time() {
-    for why in Refusal::of(Service::Store) {
-        let mut stage = Stage::new(6, 1);
+    for why in RefusalKind::of(Service::Store) {
+        let mut stage = WorldFixture::new(6, 1);
         stage.ground.network.refuse(Service::Store, *why, 5_000);
         stage.run(4_990);
         assert_eq!((stage.counter(), stage.noted("done")), (0, 0), "{why}");
         assert!(stage.noted("failed") > 10, "{why}");
-        assert!(stage.ground.network.counts().of(Fault::StoreRefused(*why)) > 10);
+        assert!(stage.ground.network.counts().of(FaultKind::StoreRefused(*why)) > 10);
         stage.run(8_000);
         assert!(stage.counter() > 10, "{why} is over");
     }
@@ -260,16 +260,18 @@ fn a_refusal_does_nothing_to_the_rows_and_is_over_in_time() {
 
 #[test]
 fn a_write_that_arrives_twice_is_applied_once() {
-    let mut stage = Stage::new(10, 1);
-    let twice = Weather { twice: 1_000, ..Weather::fair() };
+    let mut stage = WorldFixture::new(10, 1);
+    let twice = CallFaultRates { twice: 1_000, ..CallFaultRates::none() };
     stage.ground.network.set_weather(Service::Store, twice);
     stage.run(20_000);
     let lines = stage.ground.history.take();
-    let count = |is: fn(&What) -> bool| lines.iter().filter(|line| is(&line.what)).count();
-    let again = count(|what| matches!(what, What::World(words) if words.contains("again")));
+    let count = |is: fn(&HistoryEvent) -> bool| lines.iter().filter(|line| is(&line.what)).count();
+    let again = count(|what| matches!(what, HistoryEvent::World(words) if words.contains("again")));
     assert!(again > 30, "{again} arrived again");
-    let landed = count(|what| matches!(what, What::Landed { .. }));
-    let done = count(|what| matches!(what, What::Landed { outcome: WriteOutcome::Done(_), .. }));
+    let landed = count(|what| matches!(what, HistoryEvent::WriteApplied { .. }));
+    let done = count(|what| {
+        matches!(what, HistoryEvent::WriteApplied { outcome: WriteOutcome::Done(_), .. })
+    });
     // The join and the beats, each once.
     assert_eq!(done as u64, stage.counter() + 1);
     assert_eq!(landed, done + again);
@@ -277,9 +279,9 @@ fn a_write_that_arrives_twice_is_applied_once() {
 
 #[test]
 fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
-    let mut stage = Stage::new(8, 1);
+    let mut stage = WorldFixture::new(8, 1);
     stage.run(2_000);
-    stage.world.befall(Blow::Pause(HostId(0), 60_000));
+    stage.world.apply_fault(HostFault::Pause(HostId(0), 60_000));
     let before = stage.counter();
     stage.run(59_000);
     assert!(stage.counter() <= before + 1, "at most what was in flight landed");
@@ -292,13 +294,13 @@ fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
 
 /// Host 0 joins again and again, and host 1 looks. Each join moves the version by one, and adds a
 /// worker. Gives how often a look showed too few workers, and how often too many.
-fn torn_looks(weather: Weather) -> (usize, usize) {
-    let ground = Ground::new(11);
+fn torn_looks(weather: CallFaultRates) -> (usize, usize) {
+    let ground = WorldSetup::new(11);
     let rows = Arc::new(MemoryStore::new(Layout::Native));
     ground.network.set_weather(Service::Store, weather);
     let torn = Arc::new(Mutex::new((0, 0)));
     let (base, seen) = (ground.clone(), Arc::clone(&torn));
-    let boot = Box::new(move |berth: Berth| -> Life {
+    let boot = Box::new(move |berth: HostContext| -> HostRun {
         let link = base.network.link(berth.host, Service::Store, PATIENCE_MS);
         let store = FaultyStore::new(Arc::clone(&rows), link, base.history.clone());
         let torn = Arc::clone(&seen);
@@ -329,17 +331,18 @@ fn torn_looks(weather: Weather) -> (usize, usize) {
 
 #[test]
 fn a_transaction_that_commits_slowly_shows_its_version_and_its_row_apart() {
-    assert_eq!(torn_looks(Weather::fair()), (0, 0));
-    let (too_few, too_many) = torn_looks(Weather { slow_commit: 1_000, ..Weather::fair() });
+    assert_eq!(torn_looks(CallFaultRates::none()), (0, 0));
+    let (too_few, too_many) =
+        torn_looks(CallFaultRates { slow_commit: 1_000, ..CallFaultRates::none() });
     assert!(too_few > 10 && too_many > 10, "{too_few}, {too_many}");
 }
 
 #[test]
 fn a_handler_that_blocks_its_thread_stops_its_host_and_goes_on_first() {
-    let ground = Ground::new(12);
-    let notes = Notes::default();
+    let ground = WorldSetup::new(12);
+    let notes = HostNotes::default();
     let shared = Arc::clone(&notes);
-    let boot = Box::new(move |berth: Berth| -> Life {
+    let boot = Box::new(move |berth: HostContext| -> HostRun {
         let (thread, notes) = (berth.thread.clone(), Arc::clone(&shared));
         Box::pin(async move {
             let start = tokio::time::Instant::now();

@@ -4,54 +4,54 @@
 //! prints one line a check: `ok NAME`, or `not ok NAME: WHY`. SDK clients run twice, without TLS and
 //! with it, and must make the same checks both times.
 
-use crate::parts::{self, Missing};
-use crate::server::Server;
+use crate::parts::{self, MissingPart};
+use crate::server::ServerProcess;
 use crate::shell::{built, output, program, root};
-use crate::tally::Tally;
+use crate::tally::CheckTally;
 use std::process::Command;
 
-struct Client {
+struct InteropClient {
     name: &'static str,
     /// Gets what the client needs and gives the command that runs it.
-    prepare: fn() -> Result<Command, Unready>,
+    prepare: fn() -> Result<Command, ClientUnavailable>,
     /// How it comes to trust the certificate of a server with TLS. `None`: it runs without only.
-    trust: Option<Trust>,
+    trust: Option<TrustMethod>,
 }
 
 /// Lets a client trust the certificate of a server.
-type Trust = fn(&mut Command, &Server) -> Result<(), String>;
+type TrustMethod = fn(&mut Command, &ServerProcess) -> Result<(), String>;
 
 /// Why a client can't run.
 #[derive(Debug)]
-enum Unready {
+enum ClientUnavailable {
     /// The machine lacks a part; here is the way to get it. The client is skipped.
-    Lacking(String),
+    MissingPart(String),
     /// All parts are there, and the client itself is broken. That is a failure.
     Broken(String),
 }
 
-impl From<Missing> for Unready {
-    fn from(Missing(way_out): Missing) -> Self {
-        Self::Lacking(way_out)
+impl From<MissingPart> for ClientUnavailable {
+    fn from(MissingPart(way_out): MissingPart) -> Self {
+        Self::MissingPart(way_out)
     }
 }
 
 /// The password of a trust store, which holds nothing secret.
 const STORE_PASSWORD: &str = "changeit";
 
-const CLIENTS: [Client; 7] = [
-    Client { name: "boto3", prepare: boto3, trust: Some(by_environment) },
-    Client { name: "cli", prepare: cli, trust: Some(by_environment) },
-    Client { name: "javascript", prepare: javascript, trust: Some(by_environment) },
-    Client { name: "go", prepare: go, trust: Some(by_environment) },
-    Client { name: "java", prepare: java, trust: Some(by_java_trust_store) },
-    Client { name: "multilang", prepare: multilang, trust: None },
-    Client { name: "java-daemon", prepare: java_daemon, trust: None },
+const CLIENTS: [InteropClient; 7] = [
+    InteropClient { name: "boto3", prepare: boto3, trust: Some(by_environment) },
+    InteropClient { name: "cli", prepare: cli, trust: Some(by_environment) },
+    InteropClient { name: "javascript", prepare: javascript, trust: Some(by_environment) },
+    InteropClient { name: "go", prepare: go, trust: Some(by_environment) },
+    InteropClient { name: "java", prepare: java, trust: Some(by_java_trust_store) },
+    InteropClient { name: "multilang", prepare: multilang, trust: None },
+    InteropClient { name: "java-daemon", prepare: java_daemon, trust: None },
 ];
 
 /// Runs the named clients, or all of them.
-pub(crate) fn run(names: &[&str]) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run(names: &[&str]) -> CheckTally {
+    let mut tally = CheckTally::default();
     for name in names.iter().filter(|name| !CLIENTS.iter().any(|c| c.name == **name)) {
         let known: Vec<&str> = CLIENTS.iter().map(|c| c.name).collect();
         tally.fail(name, &format!("no such client; there are {}", known.join(", ")));
@@ -76,16 +76,21 @@ pub(crate) fn run(names: &[&str]) -> Tally {
     tally
 }
 
-fn tally_unready(name: &str, unready: &Unready, tally: &mut Tally) {
+fn tally_unready(name: &str, unready: &ClientUnavailable, tally: &mut CheckTally) {
     match unready {
-        Unready::Lacking(way_out) => tally.skip(name, way_out),
-        Unready::Broken(why) => tally.fail(name, why),
+        ClientUnavailable::MissingPart(way_out) => tally.skip(name, way_out),
+        ClientUnavailable::Broken(why) => tally.fail(name, why),
     }
 }
 
 /// Runs a client against a new server and returns the number of its checks.
-fn run_client(name: &str, command: &mut Command, trust: Option<Trust>, tally: &mut Tally) -> usize {
-    let server = match Server::anabranch(if trust.is_some() { &["--tls"] } else { &[] }) {
+fn run_client(
+    name: &str,
+    command: &mut Command,
+    trust: Option<TrustMethod>,
+    tally: &mut CheckTally,
+) -> usize {
+    let server = match ServerProcess::anabranch(if trust.is_some() { &["--tls"] } else { &[] }) {
         Ok(server) => server,
         Err(why) => {
             tally.fail(name, &why);
@@ -124,7 +129,7 @@ fn run_client(name: &str, command: &mut Command, trust: Option<Trust>, tally: &m
 }
 
 /// The client reads `AWS_CA_BUNDLE` or `NODE_EXTRA_CA_CERTS`.
-fn by_environment(_: &mut Command, server: &Server) -> Result<(), String> {
+fn by_environment(_: &mut Command, server: &ServerProcess) -> Result<(), String> {
     match &server.ca_file {
         Some(_) => Ok(()),
         None => Err("the server did not print AWS_CA_BUNDLE".to_owned()),
@@ -132,7 +137,7 @@ fn by_environment(_: &mut Command, server: &Server) -> Result<(), String> {
 }
 
 /// Java reads a trust store of its own kind only.
-fn by_java_trust_store(command: &mut Command, server: &Server) -> Result<(), String> {
+fn by_java_trust_store(command: &mut Command, server: &ServerProcess) -> Result<(), String> {
     by_environment(command, server)?;
     let Some(file) = &server.ca_file else { return Ok(()) };
     // Beside the certificate, and removed with it.
@@ -149,30 +154,30 @@ fn by_java_trust_store(command: &mut Command, server: &Server) -> Result<(), Str
     Ok(())
 }
 
-fn boto3() -> Result<Command, Unready> {
+fn boto3() -> Result<Command, ClientUnavailable> {
     Ok(program(parts::python()?, &["interop/boto3/conformance.py"]))
 }
 
-fn cli() -> Result<Command, Unready> {
+fn cli() -> Result<Command, ClientUnavailable> {
     let python = parts::python()?;
     let mut command = program("bash", &["interop/cli/round_trip.sh"]);
     command.env("AWS", python.with_file_name("aws"));
     Ok(command)
 }
 
-fn javascript() -> Result<Command, Unready> {
+fn javascript() -> Result<Command, ClientUnavailable> {
     let (node, packages) = parts::node()?;
     // A module finds its packages beside itself, so the program runs from the cache folder.
     let source = root().join("interop/javascript/round_trip.mjs");
     let copy = packages.join("round_trip.mjs");
     std::fs::copy(&source, &copy)
-        .map_err(|e| Unready::Broken(format!("{}: {e}", copy.display())))?;
+        .map_err(|e| ClientUnavailable::Broken(format!("{}: {e}", copy.display())))?;
     let mut command = program(node, &["round_trip.mjs"]);
     command.current_dir(packages);
     Ok(command)
 }
 
-fn go() -> Result<Command, Unready> {
+fn go() -> Result<Command, ClientUnavailable> {
     let go = parts::go()?;
     let binary = parts::cache().join("go-round-trip");
     let mut build = program(go, &["build", "-o"]);
@@ -181,7 +186,7 @@ fn go() -> Result<Command, Unready> {
     Ok(program(binary, &[]))
 }
 
-fn java() -> Result<Command, Unready> {
+fn java() -> Result<Command, ClientUnavailable> {
     let maven = parts::maven()?;
     let target = parts::cache().join("java");
     let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
@@ -194,7 +199,7 @@ fn java() -> Result<Command, Unready> {
 }
 
 /// The official KCL workers under `anabranch multilang`.
-fn multilang() -> Result<Command, Unready> {
+fn multilang() -> Result<Command, ClientUnavailable> {
     let python = parts::python()?;
     let (node, packages) = parts::node_kcl()?;
     let mut command = program(&python, &["interop/multilang/run.py"]);
@@ -204,7 +209,7 @@ fn multilang() -> Result<Command, Unready> {
 }
 
 /// Java's `MultiLangDaemon` and `anabranch multilang`, one after the other on one lease table.
-fn java_daemon() -> Result<Command, Unready> {
+fn java_daemon() -> Result<Command, ClientUnavailable> {
     let python = parts::python()?;
     let mut command = program(&python, &["interop/multilang/run.py", "java"]);
     command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
@@ -213,8 +218,9 @@ fn java_daemon() -> Result<Command, Unready> {
 }
 
 /// Compiles a client. The compiler is there, so what does not compile is a broken client.
-fn compiled(language: &str, build: &mut Command) -> Result<(), Unready> {
-    let broken = |why| Unready::Broken(format!("the {language} client did not build: {why}"));
+fn compiled(language: &str, build: &mut Command) -> Result<(), ClientUnavailable> {
+    let broken =
+        |why| ClientUnavailable::Broken(format!("the {language} client did not build: {why}"));
     output(build).map(drop).map_err(broken)
 }
 
@@ -226,9 +232,9 @@ mod tests {
     fn a_client_that_does_not_compile_counts_as_failed_and_one_without_its_parts_as_skipped() {
         let broken = compiled("Go", &mut program("false", &[])).expect_err("it did not compile");
         for (unready, failures, skips) in
-            [(broken, 1, 0), (Missing("needs `go`".to_owned()).into(), 0, 1)]
+            [(broken, 1, 0), (MissingPart("needs `go`".to_owned()).into(), 0, 1)]
         {
-            let mut tally = Tally::default();
+            let mut tally = CheckTally::default();
             tally_unready("go", &unready, &mut tally);
             assert_eq!((tally.failures(), tally.skips()), (failures, skips), "{unready:?}");
         }

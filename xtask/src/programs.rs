@@ -4,7 +4,7 @@
 //! one after the other, and the machine is idle meanwhile.
 
 use crate::shell;
-use crate::tally::Tally;
+use crate::tally::CheckTally;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -19,27 +19,27 @@ const LONGEST: [&str; 6] =
     ["dynamodb_store", "end_to_end", "command", "relay", "sql_stores", "consumer"];
 
 /// Something to run whose output is that of tests.
-pub(crate) struct Job {
+pub(crate) struct TestJob {
     /// What it is, for people.
     title: String,
     /// How it is run.
     command: Command,
 }
 
-impl Job {
+impl TestJob {
     pub(crate) fn new(title: &str, mut command: Command) -> Self {
         command.stdin(Stdio::null());
         Self { title: title.to_owned(), command }
     }
 
     /// Sets a variable of its environment.
-    pub(crate) fn lend(&mut self, variable: &str, value: &Path) {
+    pub(crate) fn set_env(&mut self, variable: &str, value: &Path) {
         self.command.env(variable, value);
     }
 }
 
 /// Builds the test programs that `which` selects, and gives them in the order to be run in.
-pub(crate) fn build(which: &[&str]) -> Result<Vec<Job>, String> {
+pub(crate) fn build(which: &[&str]) -> Result<Vec<TestJob>, String> {
     let args = ["test", "--no-run", "--message-format=json", "--profile", shell::profile()];
     let mut cargo = shell::cargo(&args);
     cargo.args(["--workspace", "--locked"]).args(which).stderr(Stdio::inherit());
@@ -48,17 +48,18 @@ pub(crate) fn build(which: &[&str]) -> Result<Vec<Job>, String> {
         return Err(format!("the test programs were not built: {}", out.status));
     }
     let messages = String::from_utf8_lossy(&out.stdout);
-    let mut programs: Vec<Program> = messages.lines().filter_map(Program::told_by).collect();
+    let mut programs: Vec<TestProgram> =
+        messages.lines().filter_map(TestProgram::parse_message).collect();
     programs.sort_by_key(|it| {
         let place = LONGEST.iter().position(|name| *name == it.name);
         (place.unwrap_or(LONGEST.len()), it.source.clone())
     });
-    Ok(programs.into_iter().map(Program::job).collect())
+    Ok(programs.into_iter().map(TestProgram::job).collect())
 }
 
 /// A test program as cargo tells of it.
 #[derive(PartialEq, Eq, Debug)]
-struct Program {
+struct TestProgram {
     /// The target's name.
     name: String,
     /// Its first source file.
@@ -69,9 +70,9 @@ struct Program {
     folder: PathBuf,
 }
 
-impl Program {
+impl TestProgram {
     /// The program that a message of cargo tells of, if it does.
-    fn told_by(message: &str) -> Option<Self> {
+    fn parse_message(message: &str) -> Option<Self> {
         let (_, profile) = message.split_once("\"profile\":{")?;
         let (profile, _) = profile.split_once('}')?;
         let (_, target) = message.split_once("\"target\":{")?;
@@ -86,12 +87,12 @@ impl Program {
         })
     }
 
-    fn job(self) -> Job {
+    fn job(self) -> TestJob {
         let source = Path::new(&self.source);
         let title = source.strip_prefix(shell::root()).unwrap_or(source).display().to_string();
         let mut command = Command::new(self.path);
         command.current_dir(self.folder);
-        Job::new(&title, command)
+        TestJob::new(&title, command)
     }
 }
 
@@ -102,7 +103,7 @@ fn text<'a>(json: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Runs the jobs, some at once, shows what each printed when it has ended, and counts results.
-pub(crate) fn run(jobs: Vec<Job>, tally: &mut Tally) {
+pub(crate) fn run(jobs: Vec<TestJob>, tally: &mut CheckTally) {
     let queue = Mutex::new(VecDeque::from(jobs));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let (ended, results) = mpsc::sync_channel(AT_ONCE);
@@ -125,7 +126,7 @@ pub(crate) fn run(jobs: Vec<Job>, tally: &mut Tally) {
     });
 }
 
-fn count(title: &str, took: Duration, out: std::io::Result<Output>, tally: &mut Tally) {
+fn count(title: &str, took: Duration, out: std::io::Result<Output>, tally: &mut CheckTally) {
     println!("\n-- {title} ({:.1} s)", took.as_secs_f64());
     match out {
         Ok(out) => {
@@ -144,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_message_of_cargo_tells_of_a_test_program() {
-        let program = Program::told_by(MESSAGE).expect("a program");
-        let expected = Program {
+        let program = TestProgram::parse_message(MESSAGE).expect("a program");
+        let expected = TestProgram {
             name: "leases".to_owned(),
             source: "/r/crates/a/tests/leases/main.rs".to_owned(),
             path: "/r/t/leases-1".to_owned(),
@@ -156,7 +157,7 @@ mod tests {
         let no_test = MESSAGE.replace(r#""0","test":true"#, r#""0","test":false"#);
         let no_program = MESSAGE.replace(r#""executable":"/r/t/leases-1""#, r#""executable":null"#);
         for message in [no_test.as_str(), no_program.as_str(), "not JSON"] {
-            assert_eq!(Program::told_by(message), None, "{message}");
+            assert_eq!(TestProgram::parse_message(message), None, "{message}");
         }
     }
 
@@ -165,10 +166,10 @@ mod tests {
         let job = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            Job::new(script, command)
+            TestJob::new(script, command)
         };
         let result = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
-        let mut tally = Tally::default();
+        let mut tally = CheckTally::default();
         run(vec![job(result), job("kill -9 $$"), job(result), job("exit 0")], &mut tally);
         assert_eq!((tally.passes(), tally.failures()), (6, 1));
     }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server process. Dropping it kills the process and waits for it.
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     child: Child,
     /// The rest of what it prints. Held open, so that a late line does not break its pipe.
     #[expect(dead_code, reason = "held, never read")]
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) ready_after: Duration,
 }
 
-impl Server {
+impl ServerProcess {
     /// `anabranch local` with more options, on free ports. With `--tls` among them, its endpoint is
     /// the one with TLS.
     pub(crate) fn anabranch(options: &[&str]) -> Result<Self, String> {
@@ -80,7 +80,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: builds the simulator and hands it the arguments.
 
 use crate::shell;
-use crate::tally::Tally;
+use crate::tally::CheckTally;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &[&str]) -> ExitCode {
 }
 
 /// Runs the simulator's tests: some hundred seeds, and every flaw.
-pub(crate) fn tests(tally: &mut Tally) {
+pub(crate) fn tests(tally: &mut CheckTally) {
     let mut command =
         shell::cargo(&["test", "--profile", shell::profile(), "--workspace", "--locked"]);
     for test in TESTS {

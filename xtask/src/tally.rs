@@ -4,13 +4,13 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 /// Counts of checks, and the text for each one that did not pass.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct CheckTally {
     passed: usize,
     failed: Vec<String>,
     skipped: Vec<String>,
 }
 
-impl Tally {
+impl CheckTally {
     /// Counts one check by its result; a failure is printed at once.
     pub(crate) fn check(&mut self, name: &str, result: Result<(), String>) {
         match result {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn cargo_results_are_counted() {
-        let mut tally = Tally::default();
+        let mut tally = CheckTally::default();
         tally.cargo_test(
             "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\n\
              test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n\

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
 
-use crate::programs::{self, Job};
-use crate::server::{Server, free_port};
-use crate::tally::Tally;
+use crate::programs::{self, TestJob};
+use crate::server::{ServerProcess, free_port};
+use crate::tally::CheckTally;
 use crate::{interop, parts, shell, sim, tidy};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
@@ -16,7 +16,7 @@ const REAL_PARTS_MINUTES: f64 = 10.0;
 
 /// Runs everything.
 pub(crate) fn run() -> ExitCode {
-    let mut tally = Tally::default();
+    let mut tally = CheckTally::default();
     let mut times = Vec::new();
     timed(&mut times, "build and lint", BUILD_AND_LINT_MINUTES, || {
         tally.check("build", build());
@@ -64,7 +64,7 @@ fn build() -> Result<(), String> {
 }
 
 /// Unit, property and end-to-end tests, and the examples in the docs. The simulator has its own turn.
-fn cargo_tests(tally: &mut Tally) {
+fn cargo_tests(tally: &mut CheckTally) {
     const OTHERS: [&str; 2] = ["--exclude", "anabranch-sim"];
     let mut lent = lent(tally);
     let tables = shared_dynamodb(&mut lent);
@@ -76,10 +76,10 @@ fn cargo_tests(tally: &mut Tally) {
     docs.args(["--locked", "--no-fail-fast"]).args(OTHERS);
     // After the longest: rustc is busy for them, and busy programs may well share the machine with
     // those that wait.
-    jobs.insert(jobs.len().min(2), Job::new("examples in the docs", docs));
+    jobs.insert(jobs.len().min(2), TestJob::new("examples in the docs", docs));
     for job in &mut jobs {
         for (variable, path) in &lent {
-            job.lend(variable, path);
+            job.set_env(variable, path);
         }
     }
     programs::run(jobs, tally);
@@ -88,19 +88,19 @@ fn cargo_tests(tally: &mut Tally) {
 
 /// One DynamoDB Local for all tests: it starts slowly, and is fast only after a while. Where it does
 /// not start, each test tries by itself and tells why.
-fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<Server> {
+fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<ServerProcess> {
     let (_, folder) = lent.iter().find(|(variable, _)| *variable == "ANABRANCH_DYNAMODB_LOCAL")?;
     let port = free_port().ok()?;
     let mut java = shell::program("java", &["-Xmx512m", "-Djava.library.path=./DynamoDBLocal_lib"]);
     java.args(["-jar", "DynamoDBLocal.jar", "-inMemory", "-disableTelemetry", "-port"]);
     java.arg(port.to_string()).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server::peer(&mut java, port).ok()?;
+    let server = ServerProcess::peer(&mut java, port).ok()?;
     lent.push(("ANABRANCH_DYNAMODB_LOCAL_PORT", port.to_string().into()));
     Some(server)
 }
 
 /// Where the tests find third-party parts. Those that need one that is missing say so.
-fn lent(tally: &mut Tally) -> Vec<(&'static str, PathBuf)> {
+fn lent(tally: &mut CheckTally) -> Vec<(&'static str, PathBuf)> {
     let mut lent = Vec::new();
     let mock = parts::kinesis_mock().map(|(mock, node)| {
         lent.push(("ANABRANCH_NODE", node));
@@ -116,7 +116,7 @@ fn lent(tally: &mut Tally) -> Vec<(&'static str, PathBuf)> {
     ] {
         match part {
             Ok(path) => lent.push((variable, path)),
-            Err(parts::Missing(way_out)) => tally.skip(name, &way_out),
+            Err(parts::MissingPart(way_out)) => tally.skip(name, &way_out),
         }
     }
     lent

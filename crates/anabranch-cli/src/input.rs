@@ -60,8 +60,8 @@ impl Input {
                 }
                 Ok(file)
             };
-            let file =
-                open().map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
+            let file = open()
+                .map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
             sources.push((name, Box::new(file)));
         }
         Ok(Self { sources })

@@ -58,6 +58,15 @@ fn unreadable(row: &str, why: &str) -> String {
     )
 }
 
+fn waiting_for_kcl3(wait_ms: u64, leader: Option<&str>) -> String {
+    format!(
+        "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it has \
+         moved for {} s",
+        leader.map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
+        wait_ms.div_ceil(1_000)
+    )
+}
+
 /// What went wrong, if something did.
 fn describe_failure(event: &Event) -> Option<String> {
     Some(match event {
@@ -70,12 +79,9 @@ fn describe_failure(event: &Event) -> Option<String> {
                 "this worker ({worker}) was silent for too long and lost its shards; it joins again"
             )
         }
-        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => format!(
-            "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it \
-             has moved for {} s",
-            leader.as_ref().map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
-            wait_ms.div_ceil(1_000)
-        ),
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
+            waiting_for_kcl3(*wait_ms, leader.as_deref())
+        }
         Event::Lease(LeaseEvent::YieldedToKcl3 { hindrance }) => {
             format!("this worker gives back what it has and ends: {hindrance}")
         }
@@ -85,7 +91,9 @@ fn describe_failure(event: &Event) -> Option<String> {
              or give this worker a table of its own",
             streams.join(", ")
         ),
-        Event::Lease(LeaseEvent::LeaseLost { lease }) => format!("{} was lost", short(&lease.shard)),
+        Event::Lease(LeaseEvent::LeaseLost { lease }) => {
+            format!("{} was lost", short(&lease.shard))
+        }
         Event::Lease(LeaseEvent::ShardMissing { lease, .. }) => format!(
             "{} is past the retention period: what was not read of it is lost",
             short(&lease.shard)
@@ -107,7 +115,9 @@ fn describe_failure(event: &Event) -> Option<String> {
         Event::Lease(LeaseEvent::StoreCallFailed { what, error }) => format!("{what}: {error}"),
         Event::Lease(LeaseEvent::StreamCallFailed { error, .. }) => error.clone(),
         Event::Lease(LeaseEvent::RowUnreadable { row, why }) => unreadable(row, why),
-        Event::Lease(LeaseEvent::HashRangeHole { stream, range: keys, audits: looks }) if *looks > 1 => {
+        Event::Lease(LeaseEvent::HashRangeHole { stream, range: keys, audits: looks })
+            if *looks > 1 =>
+        {
             format!("no lease covers the keys {keys:?} of {stream}")
         }
         Event::Shard(ShardEvent::RetentionGap { shard, after, to }) => {
@@ -194,7 +204,9 @@ fn describe_change(event: &Event) -> Option<String> {
     Some(match event {
         Event::Lease(LeaseEvent::Joined { worker }) => format!("joined as {worker}"),
         Event::Lease(LeaseEvent::Left { .. }) => "left".to_owned(),
-        Event::Lease(LeaseEvent::LeaseTaken { lease, .. }) => format!("took {}", short(&lease.shard)),
+        Event::Lease(LeaseEvent::LeaseTaken { lease, .. }) => {
+            format!("took {}", short(&lease.shard))
+        }
         Event::Lease(LeaseEvent::LeaseHandedOver { lease, to }) => {
             format!("passed {} to {to}", short(&lease.shard))
         }

@@ -23,7 +23,7 @@ macro_rules! print_note {
     }};
 }
 
-pub(crate) use {print_note, print_line};
+pub(crate) use {print_line, print_note};
 
 /// Prints a line.
 pub(crate) fn say_line(line: fmt::Arguments<'_>) {

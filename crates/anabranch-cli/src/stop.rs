@@ -17,7 +17,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const ONE_WORD: Duration = Duration::from_millis(200);
 
 /// Waits for the `count`-th word to stop from now on.
-pub(crate) fn wait_for_signal(count: usize) -> Result<impl Future<Output = ()> + Send, CommandFailure> {
+pub(crate) fn wait_for_signal(
+    count: usize,
+) -> Result<impl Future<Output = ()> + Send, CommandFailure> {
     let mut words = SignalStream::listen().map_err(pending_forever)?;
     Ok(async move {
         for heard in 0..count {

@@ -9,12 +9,12 @@
 //! taken in the order streams, topology, shard.
 
 use crate::arn::{self, AccountRegion};
-use crate::change::{Change, Creation, ChangeKind};
+use crate::change::{Change, ChangeKind, Creation};
 use crate::clock::{self, Clock};
 use crate::error::ApiError;
 use crate::fault::Faults;
 use crate::guard;
-use crate::journal::{JournalAppend, Journal};
+use crate::journal::{Journal, JournalAppend};
 use crate::memory::RecordMemory;
 use crate::options::EngineOptions;
 use crate::phase::Status;
@@ -79,7 +79,10 @@ impl Engine {
     /// An engine without streams.
     pub fn new(options: EngineOptions, clock: Clock) -> Self {
         Self {
-            home: AccountRegion { account: options.account_id.clone(), region: options.region.clone() },
+            home: AccountRegion {
+                account: options.account_id.clone(),
+                region: options.region.clone(),
+            },
             limits_enforced: AtomicBool::new(options.enforce_limits),
             faults: Faults::new(options.seed),
             memory: Arc::new(RecordMemory::up_to(options.max_memory_bytes)),

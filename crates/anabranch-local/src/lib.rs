@@ -37,7 +37,7 @@ pub use clock::Clock;
 pub use encryption::Encryption;
 pub use engine::{Engine, StreamRef};
 pub use error::{ApiError, ErrorKind};
-pub use local::{LocalBuilder, Local, LocalStartError};
+pub use local::{Local, LocalBuilder, LocalStartError};
 pub use options::EngineOptions;
 pub use phase::Status;
 pub use record_batch::{BatchRecord, RecordBatch};

@@ -43,8 +43,14 @@ impl RecordMemory {
     }
 
     /// Takes room for `records` records with `bytes` bytes of keys and data. `None` if there is none.
-    pub(crate) fn try_reserve(&self, records: usize, bytes: usize) -> Option<MemoryReservation<'_>> {
-        let Some(most) = self.most else { return Some(MemoryReservation { memory: self, bytes: 0 }) };
+    pub(crate) fn try_reserve(
+        &self,
+        records: usize,
+        bytes: usize,
+    ) -> Option<MemoryReservation<'_>> {
+        let Some(most) = self.most else {
+            return Some(MemoryReservation { memory: self, bytes: 0 });
+        };
         let bytes = bytes.saturating_add(records.saturating_mul(RECORD_OVERHEAD));
         let before = self.coming.fetch_add(bytes, Ordering::Relaxed);
         let room = MemoryReservation { memory: self, bytes };

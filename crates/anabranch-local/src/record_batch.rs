@@ -1,6 +1,6 @@
 //! Records that were read from a shard. They are shared with the shard where that is possible.
 
-use crate::segment::{Segment, RecordSlot};
+use crate::segment::{RecordSlot, Segment};
 use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
@@ -81,7 +81,8 @@ impl RecordBatch {
     pub(crate) fn push(&mut self, segment: Arc<Segment>, slots: Range<usize>) {
         if !slots.is_empty() {
             self.records += slots.len();
-            self.bytes += segment.slots()[slots.clone()].iter().map(RecordSlot::size).sum::<usize>();
+            self.bytes +=
+                segment.slots()[slots.clone()].iter().map(RecordSlot::size).sum::<usize>();
             self.runs.push(SegmentRun { segment, slots });
         }
     }

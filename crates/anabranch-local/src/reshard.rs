@@ -4,7 +4,7 @@
 //! stream is UPDATING for a while, but the children already take what is put. On AWS the parents
 //! take records until the end of UPDATING.
 
-use crate::change::{NewShard, Reshard, ChangeKind};
+use crate::change::{ChangeKind, NewShard, Reshard};
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::fault::{FaultEffect, FaultSite};

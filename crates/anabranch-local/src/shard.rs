@@ -53,8 +53,14 @@ pub(crate) struct ShardInner {
 }
 
 impl Shard {
-    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64, memory: Arc<RecordMemory>) -> Self {
-        let inside = ShardInner { log: ShardLog::new(born_ms, memory), rates: ShardRates::full(born_ms) };
+    pub(crate) fn new(
+        index: u32,
+        shard: &NewShard,
+        born_ms: u64,
+        memory: Arc<RecordMemory>,
+    ) -> Self {
+        let inside =
+            ShardInner { log: ShardLog::new(born_ms, memory), rates: ShardRates::full(born_ms) };
         Self {
             index,
             id: ShardId::from_index(index),

@@ -5,7 +5,7 @@
 
 use crate::memory::RecordMemory;
 use crate::record_batch::RecordBatch;
-use crate::segment::{SEGMENT_BYTES, Segment, RecordSlot};
+use crate::segment::{RecordSlot, SEGMENT_BYTES, Segment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

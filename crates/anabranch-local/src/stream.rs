@@ -1,6 +1,6 @@
 //! One stream: what it is, its state at a moment, and the one `apply` of its changes.
 
-use crate::change::{Change, Creation, StreamMode, ChangeKind};
+use crate::change::{Change, ChangeKind, Creation, StreamMode};
 use crate::consumer::Consumer;
 use crate::encryption::Encryption;
 use crate::guard;
@@ -225,7 +225,9 @@ impl Topology {
                 self.consumers.insert(name.clone(), consumer);
             }
             ChangeKind::Deregister { name, until_ms } => {
-                self.change_consumer(name, |c| c.phase = Lifecycle::Deleting { until_ms: *until_ms });
+                self.change_consumer(name, |c| {
+                    c.phase = Lifecycle::Deleting { until_ms: *until_ms }
+                });
                 self.wake_all();
             }
             ChangeKind::TagConsumer { name, tags } => {

@@ -123,7 +123,8 @@ impl Subscription {
         let state = Arc::new(LiveSubscriptionState::default());
         {
             let mut live = crate::guard::lock(&stream.live);
-            let young = |l: &LiveSubscription| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
+            let young =
+                |l: &LiveSubscription| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
             live.retain(|_, l| young(l) || !l.state.dropped.load(Ordering::Relaxed));
             let key = (consumer_arn.clone(), shard.index);
             if live.get(&key).is_some_and(young) {
@@ -201,7 +202,9 @@ impl Subscription {
         }
         let wait_ms = self.pace.as_ref().map_or(0, |pace| pace.wait_ms(now_ms));
         if wait_ms > 0 {
-            return SubscriptionStep::Quiet { until_ms: now_ms.saturating_add(wait_ms).min(self.ends_ms) };
+            return SubscriptionStep::Quiet {
+                until_ms: now_ms.saturating_add(wait_ms).min(self.ends_ms),
+            };
         }
         let reading = topology.read_shard(self.shard.index, self.counter, now_ms, EVENT_TAKE);
         if reading.records.is_empty() && reading.end.is_none() && now_ms < self.beat_ms {

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType,
 };
 use std::sync::Arc;
-use world::World;
+use world::ServerFixture;
 
 fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.to_owned())
@@ -32,7 +32,7 @@ async fn lease_table(client: &aws_sdk_dynamodb::Client) {
 
 #[tokio::test]
 async fn one_of_many_racers_wins_a_conditional_update() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     let client = Arc::new(aws_sdk_dynamodb::Client::new(&world.local.sdk_config()));
     lease_table(&client).await;
     let mut racers = tokio::task::JoinSet::new();

@@ -4,12 +4,12 @@ mod world;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use world::World;
-use world::wire::Wire;
+use world::ServerFixture;
+use world::wire::RawConnection;
 
 const PUT: &str = r#"{"StreamName":"s","Records":[{"PartitionKey":"k","Data":"eA=="}]}"#;
 
-struct Control(Wire);
+struct Control(RawConnection);
 
 impl Control {
     async fn call(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -26,11 +26,11 @@ impl Control {
     }
 }
 
-async fn start() -> (World, Wire, Control) {
-    let world = World::start().await;
+async fn start() -> (ServerFixture, RawConnection, Control) {
+    let world = ServerFixture::start().await;
     world.stream("s", 1).await;
-    let wire = Wire::connect(world.local.address()).await;
-    let control = Control(Wire::connect(world.local.address()).await);
+    let wire = RawConnection::connect(world.local.address()).await;
+    let control = Control(RawConnection::connect(world.local.address()).await);
     (world, wire, control)
 }
 
@@ -43,7 +43,7 @@ async fn a_dropped_reply_closes_the_connection_after_the_put_took_effect() {
     assert!(lost.is_none(), "{lost:?}");
     let (records, _) = world.read_keys("s", "shardId-000000000000").await;
     assert_eq!(records, ["k"], "the put took effect");
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     assert_eq!(wire.kinesis("PutRecords", PUT).await.status, 200, "the rule is spent");
     world.local.stop().await;
 }
@@ -158,10 +158,10 @@ async fn a_manual_clock_is_moved_by_request() {
     let options = anabranch_local::EngineOptions::default();
     let local = anabranch_local::Local::builder().with_clock(clock).with_options(options);
     let local = local.start().await.expect("a server");
-    let mut wire = Wire::connect(local.address()).await;
-    let mut control = Control(Wire::connect(local.address()).await);
+    let mut wire = RawConnection::connect(local.address()).await;
+    let mut control = Control(RawConnection::connect(local.address()).await);
     wire.kinesis("CreateStream", r#"{"StreamName":"s","ShardCount":1}"#).await;
-    let status = async |wire: &mut Wire| {
+    let status = async |wire: &mut RawConnection| {
         let summary = wire.kinesis("DescribeStreamSummary", r#"{"StreamName":"s"}"#).await.json();
         summary["StreamDescriptionSummary"]["StreamStatus"].clone()
     };

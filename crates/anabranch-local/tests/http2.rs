@@ -7,7 +7,7 @@ use aws_sdk_kinesis::types::{PutRecordsRequestEntry, ShardIteratorType};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use world::World;
+use world::ServerFixture;
 
 /// Payload of one large answer, in bytes.
 const LARGE: usize = 9 * 1024 * 1024;
@@ -21,7 +21,7 @@ fn request(operation: &str) -> http::Request<()> {
 }
 
 /// A stream with 9 MiB in its one shard, and an iterator at its start.
-async fn large_stream(world: &World) -> String {
+async fn large_stream(world: &ServerFixture) -> String {
     world.stream("large", 1).await;
     for _ in 0..3 {
         let entry = PutRecordsRequestEntry::builder().partition_key("key");
@@ -38,7 +38,7 @@ async fn large_stream(world: &World) -> String {
 
 #[tokio::test]
 async fn a_client_that_begins_with_http2_is_answered_in_http2() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     let socket = TcpStream::connect(world.local.address()).await.expect("a connection");
     let (mut client, connection) = h2::client::handshake(socket).await.expect("HTTP/2");
     let mut tasks = tokio::task::JoinSet::new();
@@ -62,7 +62,7 @@ async fn a_client_that_begins_with_http2_is_answered_in_http2() {
 /// frames are made by hand, because no client library does this.
 #[tokio::test]
 async fn a_body_arrives_whole_after_an_early_goaway() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     let iterator = large_stream(&world).await;
     let body = serde_json::json!({"ShardIterator": iterator}).to_string();
     let mut frames = Frames::open(world.local.address()).await;

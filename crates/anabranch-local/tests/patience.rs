@@ -2,7 +2,7 @@
 
 mod world;
 
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{PutRecordsRequestEntry, ShardIteratorType};
 use bytes::Bytes;
@@ -10,20 +10,21 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use world::World;
-use world::wire::Wire;
+use world::ServerFixture;
+use world::wire::RawConnection;
 
 /// What the server of these tests takes, in place of a minute.
 const LIMIT: Duration = Duration::from_millis(400);
 
-async fn impatient() -> World {
-    let builder = Local::builder().with_options(EngineOptions::instant()).with_client_timeout(LIMIT);
+async fn impatient() -> ServerFixture {
+    let builder =
+        Local::builder().with_options(EngineOptions::instant()).with_client_timeout(LIMIT);
     let local = builder.start().await.expect("a free port");
     let kinesis = aws_sdk_kinesis::Client::new(&local.sdk_config());
-    World { local, kinesis }
+    ServerFixture { local, kinesis }
 }
 
-async fn connect(world: &World) -> TcpStream {
+async fn connect(world: &ServerFixture) -> TcpStream {
     TcpStream::connect(world.local.address()).await.expect("a connection")
 }
 
@@ -62,7 +63,7 @@ async fn a_head_that_does_not_come_whole_ends_the_connection() {
 #[tokio::test]
 async fn a_connection_may_rest_between_two_requests() {
     let world = impatient().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let (mut client, connection) =
         h2::client::handshake(connect(&world).await).await.expect("HTTP/2");
     let mut tasks = tokio::task::JoinSet::new();
@@ -115,7 +116,7 @@ fn request(operation: &str) -> http::Request<()> {
 }
 
 /// The body of a request for nine megabytes.
-async fn large_read(world: &World) -> String {
+async fn large_read(world: &ServerFixture) -> String {
     world.stream("large", 1).await;
     for _ in 0..3 {
         let entry = PutRecordsRequestEntry::builder().partition_key("key");
@@ -195,7 +196,7 @@ async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
 
 /// Starts an HTTP/2 client that opens windows of `bytes` by itself.
 async fn client_with_window(
-    world: &World,
+    world: &ServerFixture,
     bytes: u32,
     tasks: &mut tokio::task::JoinSet<Result<(), h2::Error>>,
 ) -> h2::client::SendRequest<Bytes> {

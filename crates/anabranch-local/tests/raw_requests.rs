@@ -3,16 +3,16 @@
 mod world;
 
 use serde_json::json;
-use world::World;
-use world::wire::Wire;
+use world::ServerFixture;
+use world::wire::RawConnection;
 
 const JSON: &str = "application/x-amz-json-1.1";
 const CBOR: &str = "application/x-amz-cbor-1.1";
 
 #[tokio::test]
 async fn bad_requests_get_400_with_a_type_and_never_500() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     wire.kinesis("CreateStream", r#"{"StreamName":"s","ShardCount":1}"#).await;
     for (operation, body, kind) in [
         ("MakeCoffee", "{}", "UnknownOperationException"),
@@ -53,8 +53,8 @@ async fn bad_requests_get_400_with_a_type_and_never_500() {
 
 #[tokio::test]
 async fn escaped_keys_and_empty_data_come_back_as_they_were() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     wire.kinesis("CreateStream", r#"{"StreamName":"s","ShardCount":1}"#).await;
     let keys = ["plain", "quote\"back\\slash", "line\nbreak\u{1}", "é漢😀"];
     let records: Vec<_> = keys.iter().map(|key| json!({"PartitionKey": key, "Data": ""})).collect();
@@ -67,7 +67,7 @@ async fn escaped_keys_and_empty_data_come_back_as_they_were() {
     world.local.stop().await;
 }
 
-async fn read_all(wire: &mut Wire) -> Vec<serde_json::Value> {
+async fn read_all(wire: &mut RawConnection) -> Vec<serde_json::Value> {
     let at = json!({
         "StreamName": "s",
         "ShardId": "shardId-000000000000",
@@ -102,8 +102,8 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
 
 #[tokio::test]
 async fn cbor_is_answered_in_cbor_with_byte_strings_and_milliseconds() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let create = cbor(&[("StreamName", text("s")), ("ShardCount", vec![1])]);
     let created = wire.call("CreateStream", CBOR, &create).await;
     assert_eq!((created.status, created.body.len()), (200, 0));
@@ -157,22 +157,22 @@ async fn cbor_is_answered_in_cbor_with_byte_strings_and_milliseconds() {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_and_the_server_goes_on() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let headers = [("x-amz-target", "Kinesis_20131202.PutRecords"), ("content-type", JSON)];
     let answer = wire.send("POST", "/", &headers, &vec![b' '; 17 * 1024 * 1024]).await;
     if let Some(answer) = answer {
         assert_eq!(answer.status, 413);
     }
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     assert_eq!(wire.kinesis("ListStreams", "{}").await.status, 200);
     world.local.stop().await;
 }
 
 #[tokio::test]
 async fn people_who_look_with_a_browser_get_a_line_of_text() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     for path in ["/", "/health"] {
         let answer = wire.send("GET", path, &[], b"").await.expect("an answer");
         assert_eq!(answer.status, 200);
@@ -186,8 +186,8 @@ async fn people_who_look_with_a_browser_get_a_line_of_text() {
 
 #[tokio::test]
 async fn metrics_are_accepted_in_every_protocol_and_counted() {
-    let world = World::start().await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let world = ServerFixture::start().await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let rpc = "/service/GraniteServiceVersion20100801/operation/PutMetricData";
     let target = ("x-amz-target", "GraniteServiceVersion20100801.PutMetricData");
     let form = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");

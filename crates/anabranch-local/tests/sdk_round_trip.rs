@@ -9,11 +9,11 @@ use aws_sdk_kinesis::types::{
     SubscribeToShardEventStream,
 };
 use std::collections::BTreeMap;
-use world::World;
+use world::ServerFixture;
 
 #[tokio::test]
 async fn records_are_read_in_order_through_a_split_and_a_merge() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("orders", 1).await;
     let parent = "shardId-000000000000";
     world.put_numbered("orders", 0..100).await;
@@ -73,7 +73,7 @@ async fn records_are_read_in_order_through_a_split_and_a_merge() {
 
 #[tokio::test]
 async fn a_subscription_delivers_and_ends_with_its_shard() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("events", 1).await;
     let arn = world.consumer("events", "reader").await;
     world.put_numbered("events", 0..10).await;
@@ -120,7 +120,7 @@ async fn a_subscription_delivers_and_ends_with_its_shard() {
 
 #[tokio::test]
 async fn a_stop_ends_subscriptions_at_once() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("events", 1).await;
     let arn = world.consumer("events", "reader").await;
     let mut subscription = world
@@ -149,7 +149,7 @@ async fn a_stop_ends_subscriptions_at_once() {
 
 #[tokio::test]
 async fn errors_have_the_types_of_the_service() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("here", 1).await;
     let missing = world.kinesis.describe_stream_summary().stream_name("absent").send().await;
     let missing = missing.expect_err("no such stream").into_service_error();
@@ -181,7 +181,7 @@ async fn errors_have_the_types_of_the_service() {
 
 #[tokio::test]
 async fn streams_are_named_by_arn_as_well() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("named", 2).await;
     let summary = world.kinesis.describe_stream_summary().stream_name("named").send().await;
     let summary = summary.expect("a summary").stream_description_summary.expect("a summary");
@@ -195,7 +195,7 @@ async fn streams_are_named_by_arn_as_well() {
 
 #[tokio::test]
 async fn a_consumer_is_created_listed_and_removed() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("fans", 1).await;
     let arn = world.consumer("fans", "one").await;
     let consumer = world.kinesis.describe_stream_consumer().consumer_arn(&arn).send().await;
@@ -207,7 +207,7 @@ async fn a_consumer_is_created_listed_and_removed() {
 
 #[tokio::test]
 async fn a_record_may_have_exactly_the_maximum_with_its_key_and_not_a_byte_more() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     for (name, kib) in [("one", 1_024), ("ten", 10_240)] {
         let create = world.kinesis.create_stream().stream_name(name).shard_count(1);
         create.max_record_size_in_kib(kib).send().await.expect("a stream");

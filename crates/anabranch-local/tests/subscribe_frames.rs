@@ -4,14 +4,14 @@ mod world;
 
 use anabranch_local::Engine;
 use anabranch_local::change::Change;
-use anabranch_local::journal::{JournalAppend, Journal};
+use anabranch_local::journal::{Journal, JournalAppend};
 use aws_smithy_eventstream::frame::read_message_from;
 use serde_json::{Value, json};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use world::World;
-use world::wire::{Answer, Wire};
+use world::ServerFixture;
+use world::wire::{RawConnection, RawResponse};
 
 /// The frames of a body: message type, event or exception type, payload.
 fn frames(body: &[u8]) -> Vec<(String, String, Value)> {
@@ -31,7 +31,7 @@ fn frames(body: &[u8]) -> Vec<(String, String, Value)> {
     frames
 }
 
-async fn subscribe(wire: &mut Wire, arn: &str) -> Answer {
+async fn subscribe(wire: &mut RawConnection, arn: &str) -> RawResponse {
     let request = json!({
         "ConsumerARN": arn,
         "ShardId": "shardId-000000000000",
@@ -42,12 +42,12 @@ async fn subscribe(wire: &mut Wire, arn: &str) -> Answer {
 
 #[tokio::test]
 async fn the_first_frame_is_the_initial_response_and_the_last_names_the_children() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("s", 1).await;
     let arn = world.consumer("s", "reader").await;
     world.put_numbered("s", 0..3).await;
     world.local.engine().split_now("s", None).expect("a split");
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let answer = subscribe(&mut wire, &arn).await;
     assert_eq!(answer.header("content-type"), Some("application/vnd.amazon.eventstream"));
     assert!(answer.header("x-amzn-requestid").is_some());
@@ -91,14 +91,14 @@ impl Journal for NeverDurable {
 
 #[tokio::test]
 async fn a_subscriber_is_told_nothing_that_is_not_durable() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("s", 1).await;
     let arn = world.consumer("s", "reader").await;
     world.put_numbered("s", 0..3).await;
     let engine = world.local.engine();
     engine.split_now("s", None).expect("a split");
     engine.set_journal(Arc::new(NeverDurable));
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let frames = frames(&subscribe(&mut wire, &arn).await.body);
     let (kind, name, _) = frames.last().expect("a frame");
     assert_eq!((kind.as_str(), name.as_str()), ("exception", "InternalFailureException"));
@@ -108,10 +108,10 @@ async fn a_subscriber_is_told_nothing_that_is_not_durable() {
 
 #[tokio::test]
 async fn what_goes_wrong_later_is_an_exception_frame() {
-    let world = World::start().await;
+    let world = ServerFixture::start().await;
     world.stream("s", 1).await;
     let arn = world.consumer("s", "reader").await;
-    let mut wire = Wire::connect(world.local.address()).await;
+    let mut wire = RawConnection::connect(world.local.address()).await;
     let delete = async {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let delete = world.kinesis.delete_stream().stream_name("s");

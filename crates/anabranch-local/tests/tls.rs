@@ -2,7 +2,7 @@
 
 mod world;
 
-use anabranch_local::{LocalBuilder, Connections, Local, EngineOptions, Tls};
+use anabranch_local::{Connections, EngineOptions, Local, LocalBuilder, Tls};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{
     ShardIteratorType, StartingPosition, SubscribeToShardEventStream as Event,
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use world::World;
+use world::ServerFixture;
 
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,10 +24,10 @@ fn builder() -> LocalBuilder {
     Local::builder().with_options(EngineOptions::instant()).with_tls(Tls::generated())
 }
 
-async fn start(builder: LocalBuilder) -> World {
+async fn start(builder: LocalBuilder) -> ServerFixture {
     let local = builder.start().await.expect("two free ports");
     let config = local.tls_sdk_config().expect("it listens with TLS");
-    World { kinesis: aws_sdk_kinesis::Client::new(&config), local }
+    ServerFixture { kinesis: aws_sdk_kinesis::Client::new(&config), local }
 }
 
 /// A connection that trusts the stream's authority and offers these protocols.

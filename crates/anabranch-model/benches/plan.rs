@@ -3,9 +3,11 @@
 //! A worker does this about once a second, beside its real work, so each line has to stay far
 //! below the 50 ms that a plan for 10,000 shards and 200 workers may cost.
 
-use anabranch_model::lease::plan::{Balance, PlanningWorker, PlanSettings, plan};
+use anabranch_model::lease::plan::{Balance, PlanSettings, PlanningWorker, plan};
 use anabranch_model::lease::row::LeaseKey;
-use anabranch_model::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use anabranch_model::lease::snapshot::{
+    FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
+};
 use anabranch_model::lease::table::Layout;
 use anabranch_model::lease::view::FleetView;
 use anabranch_model::lease::worker::WorkerId;
@@ -36,7 +38,10 @@ fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) 
         reads: None,
         lease_time_ms: None,
     };
-    FleetSnapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
+    FleetSnapshot {
+        workers: (0..workers).map(heart).collect(),
+        leases: (0..shards).map(row).collect(),
+    }
 }
 
 fn measure(name: &str, layout: Layout, balance: Balance, snapshot: &FleetSnapshot, now_ms: u64) {

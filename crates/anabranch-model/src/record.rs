@@ -2,7 +2,7 @@
 
 mod key;
 
-pub use key::{PartitionKey, InvalidPartitionKey};
+pub use key::{InvalidPartitionKey, PartitionKey};
 
 use crate::hash::HashKey;
 use crate::position::Position;

@@ -2,7 +2,7 @@
 
 mod refresh;
 
-pub use refresh::{Invalidation, MapRefresh, MapRead};
+pub use refresh::{Invalidation, MapRead, MapRefresh};
 
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;

@@ -227,16 +227,25 @@ impl StuckDetector {
 
     /// What stands for longer than it may, and for how many milliseconds. `fetching` is the phase
     /// that fetching is in.
-    pub fn stuck_phase(&self, now_ms: u64, fetching: Option<ReadPhase>) -> Option<(ReadPhase, u64)> {
-        let over =
-            |phase: ReadPhase, still: &ProgressTimer| Some((phase, still.over(now_ms, self.limits.of(phase))?));
+    pub fn stuck_phase(
+        &self,
+        now_ms: u64,
+        fetching: Option<ReadPhase>,
+    ) -> Option<(ReadPhase, u64)> {
+        let over = |phase: ReadPhase, still: &ProgressTimer| {
+            Some((phase, still.over(now_ms, self.limits.of(phase))?))
+        };
         let fetch = fetching.and_then(|phase| over(phase, &self.fetching));
         let handlers = self.handlers.iter().filter_map(|still| over(ReadPhase::Handler, still));
         let checkpoint = over(ReadPhase::Checkpoint, &self.checkpoint);
         fetch.into_iter().chain(handlers).chain(checkpoint).max_by_key(|(_, for_ms)| *for_ms)
     }
 
-    fn check_fetching(&mut self, now_ms: u64, seen: Option<(ReadPhase, u64)>) -> Option<StuckShard> {
+    fn check_fetching(
+        &mut self,
+        now_ms: u64,
+        seen: Option<(ReadPhase, u64)>,
+    ) -> Option<StuckShard> {
         let phase = seen.map_or(ReadPhase::Fetch, |(phase, _)| phase);
         let mark = seen.map(|(_, mark)| mark);
         let for_ms = self.fetching.check(now_ms, mark, self.limits.of(phase))?;

@@ -100,8 +100,8 @@ impl Daemon {
             reaper: Reaper::open(),
             clock: Clock::machine(),
         });
-        let processors =
-            Processors::new(ChildProcessorFactory(Arc::clone(&nursery))).with_most(config.max_records);
+        let processors = Processors::new(ChildProcessorFactory(Arc::clone(&nursery)))
+            .with_most(config.max_records);
         let processors =
             if config.empty_calls { processors.with_empty_calls() } else { processors };
         let consumer = Consumer::new(config.stream.as_str(), config.application.clone())

@@ -4,15 +4,15 @@
 //! in memory, so a new one is started at that checkpoint, after a pause that grows. Other shards
 //! don't notice.
 
-use crate::child::{Child, ChildSettings, NoCheckpoints, CheckpointWriter};
+use crate::child::{CheckpointWriter, Child, ChildSettings, NoCheckpoints};
 use crate::config::OnChildFailure;
-use crate::protocol::{ToChild, ShutdownMessages};
+use crate::protocol::{ShutdownMessages, ToChild};
 use crate::reaper::Reaper;
-use crate::session::{ChildFault, ILLEGAL_ARGUMENT, CheckpointPositionError, ChildCheckpoint};
+use crate::session::{CheckpointPositionError, ChildCheckpoint, ChildFault, ILLEGAL_ARGUMENT};
 use anabranch::clock::Clock;
 use anabranch::consumer::{
-    Checkpointer, HandlerError, ProcessorBatch, ProcessorFactory, ShardProcessor, ShardStart,
-    RestartProcessor,
+    Checkpointer, HandlerError, ProcessorBatch, ProcessorFactory, RestartProcessor, ShardProcessor,
+    ShardStart,
 };
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;

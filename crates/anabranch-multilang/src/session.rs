@@ -178,7 +178,9 @@ impl ChildSession {
                 match wanted.position() {
                     _ if !may_checkpoint => SessionStep::Refuse { wanted, error: INVALID_STATE },
                     _ if lost => SessionStep::Refuse { wanted, error: SHUTDOWN },
-                    Err(CheckpointPositionError) => SessionStep::Refuse { wanted, error: ILLEGAL_ARGUMENT },
+                    Err(CheckpointPositionError) => {
+                        SessionStep::Refuse { wanted, error: ILLEGAL_ARGUMENT }
+                    }
                     Ok(_) => SessionStep::Checkpoint(wanted),
                 }
             }
@@ -273,7 +275,10 @@ mod tests {
     #[test]
     fn what_nobody_asked_for_changes_nothing() {
         let mut session = ChildSession::default();
-        assert!(matches!(session.on_message(status(Some("processRecords"))), SessionStep::Unexpected(_)));
+        assert!(matches!(
+            session.on_message(status(Some("processRecords"))),
+            SessionStep::Unexpected(_)
+        ));
         let refused = session.on_message(checkpoint(None, None));
         assert!(matches!(refused, SessionStep::Refuse { error: INVALID_STATE, .. }), "{refused:?}");
         assert_eq!(session, ChildSession::default());

@@ -4,9 +4,9 @@ use crate::database::Database;
 use crate::lead::TAKEOVER_MIN_MS;
 use crate::read::ReadLimit;
 use crate::table::OutboxTable;
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::Events;
-use anabranch::producer::{ProducerBuilder, Producer};
+use anabranch::producer::{Producer, ProducerBuilder};
 use std::time::Duration;
 
 /// The longest takeover time: nobody waits longer for a relay that is gone.
@@ -98,7 +98,10 @@ impl Relay {
     /// How rows are put: aggregation, linger, rates and so on. Strict order and stopped keys are the
     /// relay's own. Default: the producer's, with a buffer of 16 MiB.
     #[must_use]
-    pub fn with_producer(mut self, change: impl FnOnce(ProducerBuilder) -> ProducerBuilder) -> Self {
+    pub fn with_producer(
+        mut self,
+        change: impl FnOnce(ProducerBuilder) -> ProducerBuilder,
+    ) -> Self {
         self.producer = change(self.producer);
         self
     }

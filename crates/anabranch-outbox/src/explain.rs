@@ -1,6 +1,6 @@
 //! What one look at the table costs, as the database plans it.
 
-use crate::database::{Statement, Database, DatabaseSession, arguments};
+use crate::database::{Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::lag;
 use crate::read::{RowFilter, key_statement, statement};
@@ -46,7 +46,11 @@ pub async fn explain(
 }
 
 /// How rows would be removed.
-async fn removal(link: &mut DatabaseSession, table: &OutboxTable, rows: u32) -> Result<Vec<String>, RelayError> {
+async fn removal(
+    link: &mut DatabaseSession,
+    table: &OutboxTable,
+    rows: u32,
+) -> Result<Vec<String>, RelayError> {
     let prepare = format!(
         "{}; SET plan_cache_mode = auto; PREPARE removal(bigint[], text[]) AS {}",
         remove::PLANS,
@@ -93,7 +97,10 @@ pub async fn explain_key(
     Ok(plan)
 }
 
-async fn open(database: &Database, table: &OutboxTable) -> Result<(DatabaseSession, TableSchema), RelayError> {
+async fn open(
+    database: &Database,
+    table: &OutboxTable,
+) -> Result<(DatabaseSession, TableSchema), RelayError> {
     let mut link = database.connect().await?;
     if let Some(shape) = shape::inspect(&mut link, table).await? {
         return Ok((link, shape));

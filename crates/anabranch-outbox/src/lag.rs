@@ -1,6 +1,6 @@
 //! How far behind the relay is, as metrics and as an event.
 
-use crate::database::{Statement, DatabaseSession, arguments};
+use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::read::{created, number};
 use crate::shape::TableSchema;
@@ -50,7 +50,11 @@ pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
 }
 
 /// Looks at the table.
-pub(crate) async fn probe_lag(link: &mut DatabaseSession, sql: &str, cursor: i64) -> Result<LagProbe, RelayError> {
+pub(crate) async fn probe_lag(
+    link: &mut DatabaseSession,
+    sql: &str,
+    cursor: i64,
+) -> Result<LagProbe, RelayError> {
     let ask = Statement { sql, arguments: arguments![cursor], doing: "look at the outbox" };
     let row = link.row(ask).await?;
     Ok(LagProbe {

@@ -11,12 +11,12 @@
 //!   0                         0.8 takeover              takeover
 //! ```
 
-use crate::database::{Statement, DatabaseSession, arguments};
+use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use anabranch::clock::Clock;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::retry::Fault;
@@ -132,7 +132,11 @@ impl<A> LeaderStream<A> {
 
     /// Refuses a put that could come behind those of another relay. It may be tried again: the
     /// session may have been slow, and not lost.
-    fn check_leadership(&self, operation: &'static str, stream: &StreamName) -> Result<(), StreamError> {
+    fn check_leadership(
+        &self,
+        operation: &'static str,
+        stream: &StreamName,
+    ) -> Result<(), StreamError> {
         if self.lead.holds() {
             return Ok(());
         }

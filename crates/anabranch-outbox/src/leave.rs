@@ -139,7 +139,12 @@ impl RemovalScheduler {
     }
 
     /// The batch that was under way stays. Rows that stay alone are not tried for `pause_ms`.
-    pub(crate) fn removal_failed(&mut self, rows: Vec<RowId>, now_ms: u64, pause_ms: u64) -> FailedRemoval {
+    pub(crate) fn removal_failed(
+        &mut self,
+        rows: Vec<RowId>,
+        now_ms: u64,
+        pause_ms: u64,
+    ) -> FailedRemoval {
         let from = self.under_way.take().map_or(RemovalSource::Fresh, |(from, _)| from);
         let &[row] = rows.as_slice() else {
             self.pile(from).put_back(rows);
@@ -210,7 +215,9 @@ mod tests {
                 self.statements += 1;
                 assert!(self.statements < 10_000, "the same rows come again and again");
                 if rows.iter().any(|row| self.refuses.contains(&row.id)) {
-                    if let FailedRemoval::Alone(row) = self.leaving.removal_failed(rows, now_ms, PAUSE_MS) {
+                    if let FailedRemoval::Alone(row) =
+                        self.leaving.removal_failed(rows, now_ms, PAUSE_MS)
+                    {
                         self.named.push(row.id);
                     }
                 } else {

@@ -45,12 +45,12 @@ mod term;
 mod status;
 mod explain;
 
-pub use config::{RowFormat, Relay};
+pub use config::{Relay, RowFormat};
 pub use database::Database;
 pub use envelope::{Envelope, NotAnEnvelope};
-pub use error::{TableProblem, RelayError};
+pub use error::{RelayError, TableProblem};
 pub use explain::{explain, explain_key};
 pub use migrate::{InitReport, init};
 pub use park::{Retried, Skipped, retry, retry_all, skip};
-pub use status::{BlockingTransaction, BlockedKey, OutboxStatus, status};
+pub use status::{BlockedKey, BlockingTransaction, OutboxStatus, status};
 pub use table::{AfterSend, ColumnNames, OutboxTable};

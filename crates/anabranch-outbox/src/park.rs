@@ -4,7 +4,7 @@
 //! own, each line for one row by its id and transaction: a line whose row is gone stops nothing. A key
 //! goes on when its line is gone: the relay then reads what it passed over of that key alone.
 
-use crate::database::{Statement, Database, DatabaseSession, arguments};
+use crate::database::{Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::listen::CHANNEL;
 use crate::read::RowId;
@@ -102,7 +102,8 @@ impl BlockedKeys {
 
     /// Lets a key go on, up to the next row that stops it.
     pub(crate) fn resume(&mut self, key: String, next: Option<i64>) {
-        let Some(BlockReason::At(stopped_at)) = self.stops.insert(key.clone(), BlockReason::Going) else {
+        let Some(BlockReason::At(stopped_at)) = self.stops.insert(key.clone(), BlockReason::Going)
+        else {
             return;
         };
         self.going.push_back(ResumedKey { key, after: i64::MIN, next, stopped_at });
@@ -255,7 +256,10 @@ pub async fn retry(
 }
 
 /// Lets every parked key go on with the row that stopped it. `None` if none is parked.
-pub async fn retry_all(database: &Database, table: &OutboxTable) -> Result<Option<Retried>, RelayError> {
+pub async fn retry_all(
+    database: &Database,
+    table: &OutboxTable,
+) -> Result<Option<Retried>, RelayError> {
     unblock(database, table, None).await
 }
 

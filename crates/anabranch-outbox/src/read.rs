@@ -18,7 +18,7 @@
 //! One statement does all of it, in one snapshot. It reads the rows that it takes, and those that
 //! settled since the last look: what waits behind them costs nothing.
 
-use crate::database::{Statement, DatabaseSession, arguments};
+use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::shape::TableSchema;
 use crate::table::{OutboxTable, quoted};

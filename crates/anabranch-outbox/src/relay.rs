@@ -11,7 +11,7 @@ use crate::session;
 use crate::shape::{self, TableSchema};
 use crate::term::LeaderTerm;
 use anabranch::event::RelayEvent;
-use anabranch::producer::{OnFailure, KeyOrder, Producer};
+use anabranch::producer::{KeyOrder, OnFailure, Producer};
 use anabranch::stream::api::StreamApi;
 use anabranch_model::retry::Backoff;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,12 @@ impl Relay {
     }
 
     /// Waits for the lock, then relays until it is told to stop, or something fails.
-    async fn term<A>(&self, api: &A, ear: &RowListener, stop: &CancellationToken) -> Result<(), RelayError>
+    async fn term<A>(
+        &self,
+        api: &A,
+        ear: &RowListener,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError>
     where
         A: StreamApi + Clone,
     {
@@ -128,7 +133,8 @@ impl Relay {
     where
         A: StreamApi + Clone,
     {
-        let builder = self.producer.clone().with_order(KeyOrder::Strict).with_on_failure(OnFailure::StopKey);
+        let builder =
+            self.producer.clone().with_order(KeyOrder::Strict).with_on_failure(OnFailure::StopKey);
         Ok(builder.start(api.clone()).await?)
     }
 

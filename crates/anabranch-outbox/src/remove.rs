@@ -3,7 +3,7 @@
 //! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
 //! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
 
-use crate::database::{Statement, ChangeResult, Database, DatabaseSession, arguments};
+use crate::database::{ChangeResult, Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::read::RowId;
 use crate::table::{AfterSend, OutboxTable, quoted};
@@ -105,7 +105,10 @@ impl RowRemover {
         Some(self.pause_between(done))
     }
 
-    fn pause_between(&mut self, done: Result<FinishedRemoval, JoinError>) -> Result<RemovalResult, RelayError> {
+    fn pause_between(
+        &mut self,
+        done: Result<FinishedRemoval, JoinError>,
+    ) -> Result<RemovalResult, RelayError> {
         let (link, rows, removed) = done.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.link = Some(link);
         Ok(match removed {
@@ -117,7 +120,11 @@ impl RowRemover {
     }
 }
 
-async fn remove(link: &mut DatabaseSession, sql: &str, rows: &[RowId]) -> Result<ChangeResult, RelayError> {
+async fn remove(
+    link: &mut DatabaseSession,
+    sql: &str,
+    rows: &[RowId],
+) -> Result<ChangeResult, RelayError> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let transactions: Vec<Option<String>> =
         rows.iter().map(|row| row.transaction.map(|number| number.to_string())).collect();

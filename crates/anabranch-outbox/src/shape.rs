@@ -1,7 +1,7 @@
 //! The table as the database has it, and what of it stands in a relay's way.
 
-use crate::database::{Statement, DatabaseSession, arguments};
-use crate::error::{TableProblem, RelayError};
+use crate::database::{DatabaseSession, Statement, arguments};
+use crate::error::{RelayError, TableProblem};
 use crate::table::{AfterSend, OutboxTable, quoted};
 use sqlx::Row;
 
@@ -112,7 +112,10 @@ SELECT has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'INSERT'),
   has_table_privilege($1, 'UPDATE'), has_table_privilege($1, 'DELETE')";
 
 /// Looks at the table. `None` if there is none.
-pub(crate) async fn inspect(link: &mut DatabaseSession, table: &OutboxTable) -> Result<Option<TableSchema>, RelayError> {
+pub(crate) async fn inspect(
+    link: &mut DatabaseSession,
+    table: &OutboxTable,
+) -> Result<Option<TableSchema>, RelayError> {
     let doing = "describe the outbox";
     let remove = match table.after {
         AfterSend::Delete => "DELETE",
@@ -141,7 +144,8 @@ pub(crate) async fn inspect(link: &mut DatabaseSession, table: &OutboxTable) -> 
     right(row.get(6), "SELECT", table.sql());
     right(row.get(7), remove, table.sql());
     if shape.parked {
-        let ask = Statement { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
+        let ask =
+            Statement { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
         let row = link.row(ask).await?;
         for (at, name) in ["SELECT", "INSERT", "UPDATE", "DELETE"].into_iter().enumerate() {
             right(row.get(at), name, table.parked_sql());

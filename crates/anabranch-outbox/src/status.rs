@@ -1,7 +1,7 @@
 //! `relay status`: what waits, who relays, what is parked, and which transactions hold rows up.
 
-use crate::database::{Statement, Database, DatabaseSession, arguments};
-use crate::error::{TableProblem, RelayError};
+use crate::database::{Database, DatabaseSession, Statement, arguments};
+use crate::error::{RelayError, TableProblem};
 use crate::lock;
 use crate::park;
 use crate::shape;
@@ -117,7 +117,10 @@ pub async fn status(database: &Database, table: &OutboxTable) -> Result<OutboxSt
     Ok(status)
 }
 
-async fn parked(link: &mut DatabaseSession, table: &OutboxTable) -> Result<Vec<BlockedKey>, RelayError> {
+async fn parked(
+    link: &mut DatabaseSession,
+    table: &OutboxTable,
+) -> Result<Vec<BlockedKey>, RelayError> {
     // Keys have no index, so the table is read once for all of them.
     let sql = format!(
         "WITH shown AS MATERIALIZED (SELECT p.* FROM {} p \

@@ -3,9 +3,9 @@
 //! Nobody's insert leaves such a row: a late one has a transaction that the next look asks for. But a
 //! restore under a running relay does, because it brings rows with the transactions that they had.
 
-use crate::database::{Statement, DatabaseSession, arguments};
+use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
-use crate::read::{RowReader, RowId, number, was_read};
+use crate::read::{RowId, RowReader, number, was_read};
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
@@ -41,7 +41,8 @@ impl Sweep {
             return Ok(None);
         }
         let arguments = arguments![self.after, reader.cursor(), reader.horizon(), STEP_ROWS];
-        let rows = link.rows(Statement { sql: &self.sql, arguments, doing: "sweep the outbox" }).await?;
+        let rows =
+            link.rows(Statement { sql: &self.sql, arguments, doing: "sweep the outbox" }).await?;
         let unknown = rows.iter().find_map(|row| {
             let name = RowId { id: row.get(0), transaction: number(row, 1) };
             (!is_known(name, row.get(2))).then_some(name.id)

@@ -5,18 +5,18 @@
 
 mod removing;
 
-use crate::config::{RowFormat, Relay};
+use crate::config::{Relay, RowFormat};
 use crate::database::DatabaseSession;
 use crate::envelope;
 use crate::error::RelayError;
-use crate::flight::{InFlightRows, InFlightRow, WaitingRow};
+use crate::flight::{InFlightRow, InFlightRows, WaitingRow};
 use crate::lag;
 use crate::lead::LastRefusal;
 use crate::leave::RemovalScheduler;
 use crate::listen::RowListener;
 use crate::look::{GATHER_MS, PollSchedule};
 use crate::park::{self, BlockedKeys};
-use crate::read::{FETCH_MAX_BYTES, RowReader, OutboxRow};
+use crate::read::{FETCH_MAX_BYTES, OutboxRow, RowReader};
 use crate::remove::RowRemover;
 use crate::shape::TableSchema;
 use crate::sweep::Sweep;
@@ -293,7 +293,10 @@ impl<'a> LeaderTerm<'a> {
     }
 
     /// Learns what became of rows.
-    async fn process_outcomes(&mut self, settled: Vec<(InFlightRow, Outcome)>) -> Result<(), RelayError> {
+    async fn process_outcomes(
+        &mut self,
+        settled: Vec<(InFlightRow, Outcome)>,
+    ) -> Result<(), RelayError> {
         self.moved_ms = self.now_ms();
         for (note, outcome) in settled {
             match judge(&outcome) {
@@ -307,7 +310,9 @@ impl<'a> LeaderTerm<'a> {
                     self.flight.release([note.name]);
                 }
                 RowVerdict::Park(why) => self.block_key(note, why).await?,
-                RowVerdict::Behind => return Err(self.emit_failure("a key stands stopped".to_owned())),
+                RowVerdict::Behind => {
+                    return Err(self.emit_failure("a key stands stopped".to_owned()));
+                }
                 RowVerdict::Retry(why) => return Err(self.emit_failure(why)),
             }
         }
@@ -356,7 +361,12 @@ impl<'a> LeaderTerm<'a> {
         let lag = glance.lag(self.flight.len(), self.flight.oldest_at_us());
         let (table, parked) = (self.relay.table.label(), self.parked.len());
         lag::report(&table, &self.relay.stream, lag, parked);
-        self.relay.tell(RelayEvent::Lagging { table, rows: lag.rows, ms: lag.ms, blocked_keys: parked });
+        self.relay.tell(RelayEvent::Lagging {
+            table,
+            rows: lag.rows,
+            ms: lag.ms,
+            blocked_keys: parked,
+        });
         Ok(())
     }
 

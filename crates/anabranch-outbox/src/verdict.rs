@@ -27,7 +27,9 @@ pub(crate) fn judge(outcome: &Outcome) -> RowVerdict {
             RejectReason::Refused { detail, .. } => RowVerdict::Retry(detail.to_string()),
             RejectReason::KeyStopped => RowVerdict::Behind,
             RejectReason::Expired => RowVerdict::Retry("the producer's deadline passed".to_owned()),
-            RejectReason::ProducerStopped => RowVerdict::Retry("too many keys stand stopped".to_owned()),
+            RejectReason::ProducerStopped => {
+                RowVerdict::Retry("too many keys stand stopped".to_owned())
+            }
             RejectReason::Closed => RowVerdict::Retry("the producer was closed".to_owned()),
         },
         Outcome::Unknown { .. } => RowVerdict::Retry("a reply was lost".to_owned()),

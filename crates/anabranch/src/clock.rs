@@ -48,7 +48,9 @@ impl Clock {
     /// Milliseconds since 1970, for operators to read. No decision rests on it.
     pub fn wall_ms(&self) -> u64 {
         let since = match self.0 {
-            ClockSource::Machine => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            ClockSource::Machine => {
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+            }
             ClockSource::Tokio(start) => start.elapsed(),
         };
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -8,7 +8,7 @@
 
 mod driver;
 
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::consumer::{Chunk, Delivery};
 use crate::event::Events;
 use crate::stream::api::{StreamApi, StreamError};
@@ -190,7 +190,8 @@ impl<A: StreamApi> Tail<A> {
     pub fn is_caught_up(&self) -> bool {
         let TailState::Reading { chunks, .. } = &self.state else { return false };
         // The shards first: a shard's last records are in the channel before it leaves the list.
-        let all = self.shared.all_caught_up(&self.config.stream, |shard| self.caught_up.contains(shard));
+        let all =
+            self.shared.all_caught_up(&self.config.stream, |shard| self.caught_up.contains(shard));
         all && self.waiting.is_empty() && chunks.is_empty()
     }
 

@@ -1,10 +1,10 @@
 //! Stores that are a little wrong must not pass the suite.
 
-use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError, conformance};
+use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll, conformance};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome, WriteRefusal, LeaseTable,
-    WorkerRow, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, LeaseTable, Nonce,
+    WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome, WriteRefusal,
 };
 use std::sync::{Arc, Mutex};
 
@@ -28,14 +28,14 @@ enum Flaw {
 }
 
 #[derive(Clone)]
-struct Sloppy {
+struct FlawedStore {
     inner: MemoryStore,
     flaw: Flaw,
     /// The rows before the last write.
     before: Arc<Mutex<LeaseTable>>,
 }
 
-impl Sloppy {
+impl FlawedStore {
     fn new(layout: Layout, flaw: Flaw) -> Self {
         let before = Arc::new(Mutex::new(LeaseTable::new(layout)));
         Self { inner: MemoryStore::new(layout), flaw, before }
@@ -86,7 +86,7 @@ impl Sloppy {
     }
 }
 
-impl LeaseStore for Sloppy {
+impl LeaseStore for FlawedStore {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }
@@ -129,9 +129,11 @@ impl LeaseStore for Sloppy {
         *self.before.lock().expect("nobody panics with it") = self.inner.snapshot();
         let outcome = self.inner.write(&self.doctor(write)).await?;
         Ok(match (self.flaw, outcome, write) {
-            (Flaw::SaysTheWrongWhy, WriteOutcome::Refused { why: WriteRefusal::TermMoved, now }, _) => {
-                WriteOutcome::Refused { why: WriteRefusal::NotOwner, now }
-            }
+            (
+                Flaw::SaysTheWrongWhy,
+                WriteOutcome::Refused { why: WriteRefusal::TermMoved, now },
+                _,
+            ) => WriteOutcome::Refused { why: WriteRefusal::NotOwner, now },
             (
                 Flaw::CreatesOverARow,
                 WriteOutcome::Refused { why: WriteRefusal::Exists, now: Some(now) },
@@ -149,7 +151,7 @@ impl LeaseStore for Sloppy {
 
 async fn passes(layout: Layout, flaw: Flaw) -> bool {
     let mut suite = tokio::task::JoinSet::new();
-    suite.spawn(conformance::run(Sloppy::new(layout, flaw)));
+    suite.spawn(conformance::run(FlawedStore::new(layout, flaw)));
     suite.join_next().await.expect("there is one task").is_ok()
 }
 

@@ -1,11 +1,11 @@
 //! Checkpoint: none passes a record of its lane that is not done, and none is a shard's end before
 //! its last record is done. That checkpoints go forward is a matter of fencing.
 
-use super::retention::Retention;
+use super::retention::RetentionTracker;
 use super::violation::Violation;
-use crate::history::{Line, What};
-use crate::supply::Grain;
-use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, WriteOutcome, Write};
+use crate::history::{HistoryEvent, HistoryLine};
+use crate::supply::SimRecord;
+use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -13,21 +13,24 @@ use std::collections::BTreeMap;
 pub const PROMISE: &str = "a checkpoint never passes a record that is not done";
 
 /// Whether every checkpoint that was stored had only done records behind it.
-pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut open: BTreeMap<&LeaseKey, BTreeMap<Position, &Grain>> = BTreeMap::new();
-    let mut retention = Retention::default();
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
+    let mut open: BTreeMap<&LeaseKey, BTreeMap<Position, &SimRecord>> = BTreeMap::new();
+    let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
             open.entry(&lost.grain.shard).or_default().remove(&lost.grain.at);
         }
         match &line.what {
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 open.entry(&grain.shard).or_default().insert(grain.at, grain);
             }
-            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+            HistoryEvent::Handled { grain, done: true, .. } | HistoryEvent::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }
-            What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } => {
+            HistoryEvent::WriteApplied {
+                write: Write::Lease { key, change, .. },
+                outcome: WriteOutcome::Done(_),
+            } => {
                 let Some(to) = reached(change) else { continue };
                 let mut open = open.get(key).into_iter().flat_map(BTreeMap::values);
                 if let Some(passed) = open.find(|grain| grain.is_behind(&to)) {

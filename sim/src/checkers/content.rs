@@ -1,15 +1,15 @@
 //! Content: each record comes as it was put, under a lease that its worker took.
 
 use super::violation::Violation;
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 
 /// The promise.
 pub const PROMISE: &str = "each record comes as it was put";
 
 /// Whether no handler was given what was never put.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(at, line)| match &line.what {
-        What::Garbled { lease, words } => Some(Violation {
+        HistoryEvent::Corrupted { lease, words } => Some(Violation {
             promise: PROMISE,
             words: format!("{words} of {lease}"),
             line: at,

@@ -3,12 +3,12 @@
 //! a shard that goes on is a matter of [`trimming`](super::trimming).
 
 use super::lineage::ancestors;
-use super::retention::Retention;
+use super::retention::RetentionTracker;
 use super::violation::Violation;
-use crate::history::{Line, What};
-use crate::supply::Grain;
+use crate::history::{HistoryEvent, HistoryLine};
+use crate::supply::SimRecord;
 use anabranch::event::{Event, LeaseEvent};
-use anabranch_model::lease::{LeaseChange, LeaseKey, WriteOutcome, Write};
+use anabranch_model::lease::{LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,9 @@ pub const PROMISE: &str = "every record is delivered, or its loss is told";
 pub const DEAD_LETTERS: &str = "a record that is put aside is stored whole";
 
 /// Whether every record that was put aside is among the dead letters.
-pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
+pub fn dead_letters(lines: &[HistoryLine]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(line, it)| match &it.what {
-        What::LostLetter { grain } => {
+        HistoryEvent::LostLetter { grain } => {
             let lease = Some(grain.shard.clone());
             let words = format!("{grain} was put aside, and is not there");
             Some(Violation { promise: DEAD_LETTERS, words, line, lease })
@@ -31,19 +31,19 @@ pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
 }
 
 /// Where a record is.
-type Place<'a> = (&'a LeaseKey, Position);
+type RecordPlace<'a> = (&'a LeaseKey, Position);
 
-fn place(grain: &Grain) -> Place<'_> {
+fn place(grain: &SimRecord) -> RecordPlace<'_> {
     (&grain.shard, grain.at)
 }
 
 /// What retention took and what was known of it then.
 #[derive(Default)]
-struct Known<'a> {
+struct TrimmedKnowledge<'a> {
     /// The records that are neither done nor lost to retention.
-    open: BTreeMap<Place<'a>, (&'a Grain, usize)>,
+    open: BTreeMap<RecordPlace<'a>, (&'a SimRecord, usize)>,
     /// The records that retention took from closed shards with rows.
-    taken: BTreeMap<Place<'a>, (&'a Grain, usize)>,
+    taken: BTreeMap<RecordPlace<'a>, (&'a SimRecord, usize)>,
     /// The shards that every shard came from.
     parents: BTreeMap<&'a LeaseKey, &'a [LeaseKey]>,
     /// The shards that were closed.
@@ -57,16 +57,16 @@ struct Known<'a> {
 }
 
 /// Whether everything was delivered, at the end of a history that had time for it.
-pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut known = Known::default();
-    let mut retention = Retention::default();
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
+    let mut known = TrimmedKnowledge::default();
+    let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
         known.see(at, &line.what);
         for lost in retention.see(line.host, &line.what) {
             known.lose(lost.grain);
         }
     }
-    let unsaid = |grain: &Grain| {
+    let unsaid = |grain: &SimRecord| {
         let mut told = ancestors(&known.parents, &grain.shard);
         told.insert(&grain.shard);
         told.is_disjoint(&known.lost)
@@ -80,37 +80,39 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     Some(Violation { promise: PROMISE, words, line: lines.len().saturating_sub(1), lease })
 }
 
-impl<'a> Known<'a> {
-    fn see(&mut self, at: usize, what: &'a What) {
+impl<'a> TrimmedKnowledge<'a> {
+    fn see(&mut self, at: usize, what: &'a HistoryEvent) {
         match what {
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 self.open.insert(place(grain), (grain, at));
             }
-            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+            HistoryEvent::Handled { grain, done: true, .. } | HistoryEvent::Skipped(grain) => {
                 self.open.remove(&place(grain));
                 self.taken.remove(&place(grain));
             }
-            What::Resharded { closed, opened } => {
+            HistoryEvent::Resharded { closed, opened } => {
                 self.closed.extend(closed);
                 self.parents.extend(opened.iter().map(|child| (child, closed.as_slice())));
             }
-            What::Landed {
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change: LeaseChange::Create(_), .. },
                 outcome: WriteOutcome::Done(_),
             } => {
                 self.rows.insert(key);
             }
-            What::Told(Event::Lease(LeaseEvent::ShardMissing { lease, .. })) => {
+            HistoryEvent::LibraryReported(Event::Lease(LeaseEvent::ShardMissing {
+                lease, ..
+            })) => {
                 self.lost.insert(lease);
             }
-            What::Trimmed => self.gone.clone_from(&self.closed),
+            HistoryEvent::Trimmed => self.gone.clone_from(&self.closed),
             _ => {}
         }
     }
 
     /// Nobody can read a record any more. What an application never had a row for, it never began to
     /// read. From an open shard retention takes records without the service telling.
-    fn lose(&mut self, grain: &'a Grain) {
+    fn lose(&mut self, grain: &'a SimRecord) {
         let Some(lost) = self.open.remove(&place(grain)) else { return };
         let mut line = ancestors(&self.parents, &grain.shard);
         line.insert(&grain.shard);

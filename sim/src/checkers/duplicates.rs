@@ -3,11 +3,11 @@
 
 use super::retention::host_of;
 use super::violation::{Violation, of_grain};
-use crate::history::{HostId, Line, What, brief};
-use crate::supply::Grain;
+use crate::history::{HistoryEvent, HistoryLine, HostId, brief};
+use crate::supply::SimRecord;
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write,
+    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseToken, StoredRow, Write, WriteOutcome,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub const PROMISE: &str =
     "duplicates are bounded by the checkpoint, and none follow a stop in order";
 
 #[derive(Default)]
-struct Known<'a> {
+struct DuplicateState<'a> {
     /// Whether the library itself writes down what is done.
     by_itself: bool,
     /// Whether a row has one position for all lanes.
@@ -36,7 +36,7 @@ struct Known<'a> {
     /// What was handed out under each hold and has not failed.
     handed: BTreeSet<(&'a LeaseKey, u64, Position)>,
     /// What is done under each hold.
-    done: BTreeMap<(&'a LeaseKey, u64), Vec<&'a Grain>>,
+    done: BTreeMap<(&'a LeaseKey, u64), Vec<&'a SimRecord>>,
     /// The term under which each host was given a shard's records last.
     reads: BTreeMap<(Option<HostId>, &'a LeaseKey), u64>,
     /// The holds whose reading ended. What is done later is not written down: whoever takes records
@@ -50,7 +50,7 @@ struct Known<'a> {
 }
 
 /// Whether every record that came again had to, in the native layout.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     check_in(lines, Layout::Native, true, true)
 }
 
@@ -59,34 +59,38 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 /// something to do. Where the library does not write down `by_itself` what is done, it can give back
 /// less.
 pub fn check_in(
-    lines: &[Line],
+    lines: &[HistoryLine],
     layout: Layout,
     has_lanes: bool,
     by_itself: bool,
 ) -> Option<Violation> {
     let one_position = layout == Layout::Kcl;
-    let mut known = Known { by_itself, one_position, has_lanes, ..Known::default() };
+    let mut known =
+        DuplicateState { by_itself, one_position, has_lanes, ..DuplicateState::default() };
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
-            What::Landed { write, outcome: WriteOutcome::Done(StoredRow::Lease(row)) } => {
+            HistoryEvent::WriteApplied {
+                write,
+                outcome: WriteOutcome::Done(StoredRow::Lease(row)),
+            } => {
                 if let Some(words) = known.landed(line.host, write, row) {
                     let lease = Some(row.key.clone());
                     return Some(Violation { promise: PROMISE, words, line: at, lease });
                 }
             }
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 known.puts.entry(&grain.shard).or_default().insert(grain.at);
             }
-            What::Arrived(grains) => {
+            HistoryEvent::Arrived(grains) => {
                 for grain in grains {
                     known.receive(line.host, &grain.shard, grain.at);
                 }
             }
-            What::Trimmed => known.puts.clear(),
-            What::Skipped(grain) => {
+            HistoryEvent::Trimmed => known.puts.clear(),
+            HistoryEvent::Skipped(grain) => {
                 known.puts.entry(&grain.shard).or_default().remove(&grain.at);
             }
-            What::Told(Event::Shard(ShardEvent::Stopped { shard, why })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Stopped { shard, why })) => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.over.insert((&**shard, *term));
                     if *why == ShardStopReason::Lost {
@@ -95,37 +99,40 @@ pub fn check_in(
                 }
             }
             // The worker may pass the row on before its reader has stopped.
-            What::Told(Event::Lease(LeaseEvent::LeaseLost { lease })) => {
+            HistoryEvent::LibraryReported(Event::Lease(LeaseEvent::LeaseLost { lease })) => {
                 if let Some(term) = known.reads.get(&(line.host, lease)) {
                     known.lost.insert((lease, *term));
                 }
             }
             // What the store refuses to store comes again.
-            What::Told(Event::Shard(ShardEvent::CheckpointFailed { shard, error }))
-                if error.contains("the lease store") =>
-            {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::CheckpointFailed {
+                shard,
+                error,
+            })) if error.contains("the lease store") => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.refused.insert((&**shard, *term));
                 }
             }
-            What::Told(Event::Shard(ShardEvent::Checkpointed { shard, .. })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Checkpointed {
+                shard, ..
+            })) => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.refused.remove(&(&**shard, *term));
                 }
             }
-            What::Handed { hold, grain } => {
+            HistoryEvent::Handed { hold, grain } => {
                 known.reads.insert((line.host, &hold.key), hold.term);
                 known.receive(line.host, &hold.key, grain.at);
                 if let Some(words) = known.handed(hold, grain) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
             }
-            What::Handled { hold, done: true, .. }
+            HistoryEvent::Handled { hold, done: true, .. }
                 if known.over.contains(&(&hold.key, hold.term)) => {}
-            What::Handled { hold, grain, done: true } => {
+            HistoryEvent::Handled { hold, grain, done: true } => {
                 known.done.entry((&hold.key, hold.term)).or_default().push(grain);
             }
-            What::Handled { hold, grain, done: false } => {
+            HistoryEvent::Handled { hold, grain, done: false } => {
                 known.handed.remove(&(&hold.key, hold.term, grain.at));
             }
             _ => {}
@@ -134,7 +141,7 @@ pub fn check_in(
     None
 }
 
-impl<'a> Known<'a> {
+impl<'a> DuplicateState<'a> {
     fn term_of_take(&self, key: &LeaseKey, counter: u64) -> u64 {
         self.taken.get(&(key, counter)).copied().unwrap_or(counter)
     }
@@ -148,7 +155,7 @@ impl<'a> Known<'a> {
     /// Whether a record that keeps the one position of the row behind `lost` was not done with the
     /// others. It may be done by another owner. One lane waits for all before it; of several, each may
     /// wait for anything that its host received.
-    fn has_gap(&self, host: HostId, row: &Lease, done: &[&Grain], lost: &Grain) -> bool {
+    fn has_gap(&self, host: HostId, row: &Lease, done: &[&SimRecord], lost: &SimRecord) -> bool {
         let done: BTreeSet<Position> = done.iter().map(|grain| grain.at).collect();
         let (places, until) = if self.has_lanes {
             (self.arrived.get(&(host, &row.key)), Position::ShardEnd)
@@ -160,7 +167,7 @@ impl<'a> Known<'a> {
         places.any(|at| *at > from && !done.contains(at))
     }
 
-    fn handed(&mut self, hold: &'a LeaseToken, grain: &Grain) -> Option<String> {
+    fn handed(&mut self, hold: &'a LeaseToken, grain: &SimRecord) -> Option<String> {
         let began = self.began.get(&(hold.key.clone(), hold.term));
         if let Some(stood) = began.filter(|stood| grain.is_behind(stood)) {
             return Some(format!("{grain} came again; {} began at {stood}", brief(hold)));
@@ -211,7 +218,7 @@ impl<'a> Known<'a> {
             return None;
         }
         let done = self.done.get(&(key, term))?;
-        let above = |grain: &&&Grain| !grain.is_behind(&row.checkpoint);
+        let above = |grain: &&&SimRecord| !grain.is_behind(&row.checkpoint);
         let lost = done.iter().filter(above).min_by_key(|grain| grain.at)?;
         if self.one_position && host.is_none_or(|host| self.has_gap(host, row, done, lost)) {
             return None;

@@ -1,7 +1,7 @@
 //! Effects: a record that is handled in a transaction has its effect once.
 
 use super::violation::{Violation, of_grain};
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::BTreeSet;
@@ -10,10 +10,12 @@ use std::collections::BTreeSet;
 pub const PROMISE: &str = "each record has its effect once";
 
 /// Whether no record had its effect twice. That each has it at all is a matter of delivery.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut effects: BTreeSet<(&LeaseKey, Position)> = BTreeSet::new();
     lines.iter().enumerate().find_map(|(at, line)| match &line.what {
-        What::Handled { hold, grain, done: true } if !effects.insert((&grain.shard, grain.at)) => {
+        HistoryEvent::Handled { hold, grain, done: true }
+            if !effects.insert((&grain.shard, grain.at)) =>
+        {
             Some(of_grain(PROMISE, format!("{grain} had its effect twice"), at, hold))
         }
         _ => None,

@@ -1,9 +1,11 @@
 //! Fencing: checkpoints come from who holds the lease, never go back, and stay once acknowledged.
 
 use super::violation::Violation;
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 use anabranch::event::{Event, ShardEvent};
-use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerId, Write};
+use anabranch_model::lease::{
+    Checkpoint, LeaseChange, LeaseKey, StoredRow, WorkerId, Write, WriteOutcome,
+};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ pub const PROMISE: &str = "checkpoints are fenced, go forward, and stay";
 
 /// What a checker knows about a lease from the writes that were applied.
 #[derive(Default)]
-struct Known {
+struct FencingState {
     /// Who took it or was passed it last, and under which term. In KCL's layout that is the counter,
     /// which each write of the holder moves.
     holder: Option<(WorkerId, u64)>,
@@ -23,19 +25,19 @@ struct Known {
 }
 
 /// Whether every stored checkpoint came from the holder, went forward, and stayed.
-pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut known: BTreeMap<LeaseKey, Known> = BTreeMap::new();
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
+    let mut known: BTreeMap<LeaseKey, FencingState> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         let (key, broken) = match &line.what {
-            What::Landed {
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change, .. },
                 outcome: WriteOutcome::Done(after),
             } => (key, landed(known.entry(key.clone()).or_default(), change, after)),
-            What::Checkpointed { hold, at } => {
+            HistoryEvent::Checkpointed { hold, at } => {
                 let known = known.entry(hold.key.clone()).or_default();
                 (&hold.key, acknowledged(known, *at))
             }
-            What::Told(Event::Shard(ShardEvent::Checkpointed { shard, at })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Checkpointed { shard, at })) => {
                 (&**shard, told(known.entry((**shard).clone()).or_default(), at))
             }
             _ => continue,
@@ -48,7 +50,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     None
 }
 
-fn landed(known: &mut Known, change: &LeaseChange, after: &StoredRow) -> Option<String> {
+fn landed(known: &mut FencingState, change: &LeaseChange, after: &StoredRow) -> Option<String> {
     match change {
         LeaseChange::Take { taker: holder, .. }
         | LeaseChange::HandOver { to: holder, .. }
@@ -65,7 +67,7 @@ fn landed(known: &mut Known, change: &LeaseChange, after: &StoredRow) -> Option<
         }
         LeaseChange::Delete { .. } => {
             let deleted = known.stored.take().or_else(|| known.deleted.take());
-            *known = Known { deleted, ..Known::default() };
+            *known = FencingState { deleted, ..FencingState::default() };
             None
         }
         LeaseChange::Checkpoint { owner, term, to, .. } => stored(known, owner, *term, to, after),
@@ -77,7 +79,7 @@ fn landed(known: &mut Known, change: &LeaseChange, after: &StoredRow) -> Option<
 }
 
 fn stored(
-    known: &mut Known,
+    known: &mut FencingState,
     owner: &WorkerId,
     term: u64,
     to: &Checkpoint,
@@ -101,7 +103,7 @@ fn stored(
 }
 
 /// Up to where the library says that a shard is done by its row.
-fn told(known: &Known, at: &Checkpoint) -> Option<String> {
+fn told(known: &FencingState, at: &Checkpoint) -> Option<String> {
     match &known.stored {
         Some(stored) if stored == at || at.may_become(stored) => None,
         // The number of lanes has changed since, under a later owner.
@@ -115,7 +117,7 @@ fn differs(one: &Checkpoint, other: &Checkpoint) -> bool {
     one.lanes().len() != other.lanes().len()
 }
 
-fn acknowledged(known: &Known, at: Position) -> Option<String> {
+fn acknowledged(known: &FencingState, at: Position) -> Option<String> {
     let stored =
         [&known.stored, &known.deleted].into_iter().flatten().map(Checkpoint::lowest).max();
     if stored.is_some_and(|stored| stored >= at) {

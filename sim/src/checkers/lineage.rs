@@ -1,8 +1,8 @@
 //! Lineage: no record of a shard is handed out before every record of its ancestors is done.
 
-use super::retention::Retention;
+use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,25 +11,25 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PROMISE: &str = "a shard is read when all shards that it came from are done";
 
 /// Whether every shard was begun after its ancestors were done.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut parents: BTreeMap<&LeaseKey, &[LeaseKey]> = BTreeMap::new();
     let mut open: BTreeMap<&LeaseKey, BTreeSet<Position>> = BTreeMap::new();
-    let mut retention = Retention::default();
+    let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
             open.entry(&lost.grain.shard).or_default().remove(&lost.grain.at);
         }
         match &line.what {
-            What::Resharded { closed, opened } => {
+            HistoryEvent::Resharded { closed, opened } => {
                 parents.extend(opened.iter().map(|child| (child, closed.as_slice())));
             }
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 open.entry(&grain.shard).or_default().insert(grain.at);
             }
-            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+            HistoryEvent::Handled { grain, done: true, .. } | HistoryEvent::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }
-            What::Handed { hold, grain } => {
+            HistoryEvent::Handed { hold, grain } => {
                 let unfinished = ancestors(&parents, &grain.shard)
                     .into_iter()
                     .find(|shard| open.get(shard).is_some_and(|open| !open.is_empty()));

@@ -1,7 +1,7 @@
 //! Liveness: once faults have stopped, every shard is soon delivered, and load is level.
 
 use super::violation::Violation;
-use crate::history::{HostId, Line, What};
+use crate::history::{HistoryEvent, HistoryLine, HostId};
 use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub const PROMISE: &str =
 
 /// What ought to be true in a stretch of the quiet phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Quiet {
+pub struct QuietPhase {
     /// The stretch begins here, in the world's time.
     pub from_ms: u64,
     /// It ends here.
@@ -28,12 +28,12 @@ pub struct Quiet {
 }
 
 /// Whether each ready lease was delivered in the stretch, by hosts with as much as each other.
-pub fn check(lines: &[Line], quiet: &Quiet) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine], quiet: &QuietPhase) -> Option<Violation> {
     let mut last: BTreeMap<&LeaseKey, HostId> = BTreeMap::new();
     let from = lines.partition_point(|line| line.at_ms < quiet.from_ms);
     let until = lines.partition_point(|line| line.at_ms <= quiet.until_ms);
     for line in &lines[from..until] {
-        if let (What::Delivered { hold, .. }, Some(host)) = (&line.what, line.host) {
+        if let (HistoryEvent::Delivered { hold, .. }, Some(host)) = (&line.what, line.host) {
             last.insert(&hold.key, host);
         }
     }
@@ -64,14 +64,14 @@ pub fn check(lines: &[Line], quiet: &Quiet) -> Option<Violation> {
 
 /// What the rows say of the shards that can be read: unfinished, with every parent at its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Shared {
+pub struct LeaseShares {
     /// Those that no worker owns which runs.
     pub unowned: BTreeSet<LeaseKey>,
     /// How many each host owns.
     pub loads: BTreeMap<HostId, usize>,
 }
 
-impl Shared {
+impl LeaseShares {
     /// How these rows share the shards among the hosts that are up, each with the worker that runs
     /// there. An earlier worker of a host owns nothing: it is dead, and its leases have to be taken
     /// over, if only by its successor.
@@ -111,11 +111,11 @@ impl Shared {
 
 /// Since when shards have no owner, from one look at the rows to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Unowned(BTreeMap<LeaseKey, u64>);
+pub struct UnownedSince(BTreeMap<LeaseKey, u64>);
 
-impl Unowned {
+impl UnownedSince {
     /// Takes in a look. Returns, in words, a shard that has had no owner for longer than `most_ms`.
-    pub fn look(&mut self, now_ms: u64, shared: &Shared, most_ms: u64) -> Option<String> {
+    pub fn observe(&mut self, now_ms: u64, shared: &LeaseShares, most_ms: u64) -> Option<String> {
         self.0.retain(|key, _| shared.unowned.contains(key));
         for key in &shared.unowned {
             self.0.entry(key.clone()).or_insert(now_ms);

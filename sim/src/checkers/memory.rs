@@ -2,15 +2,15 @@
 //! each shard's own share.
 
 use super::violation::Violation;
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 
 /// The promise.
 pub const PROMISE: &str = "a worker holds no more bytes of records than it may";
 
 /// Whether no worker held too much.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(at, line)| match &line.what {
-        What::Holds { bytes, most } if bytes > most => Some(Violation {
+        HistoryEvent::Holds { bytes, most } if bytes > most => Some(Violation {
             promise: PROMISE,
             words: format!("{bytes} bytes are held; {most} may be"),
             line: at,

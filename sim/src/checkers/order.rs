@@ -3,11 +3,11 @@
 //! A worker whose host was paused with its clock may still hand out what retention took meanwhile,
 //! after the next owner has gone on behind it.
 
-use super::pauses::Pauses;
-use super::retention::Retention;
+use super::pauses::HostPauses;
+use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
-use crate::history::{Line, What};
-use crate::supply::Grain;
+use crate::history::{HistoryEvent, HistoryLine};
+use crate::supply::SimRecord;
 use anabranch_model::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub const PROMISE: &str = "each key's records come in the order of their puts";
 
 /// What is known of one key.
 #[derive(Default)]
-struct Key {
+struct KeyState {
     /// The records that were put, are not done, and were not lost before they were read.
     open: BTreeSet<u64>,
     /// Those of a shard that is past retention as a whole, which may come late.
@@ -28,13 +28,13 @@ struct Key {
 }
 
 /// Whether every record was handed out after all that were put before it under its key were done.
-pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
-    let mut pauses = Pauses::default();
-    let mut keys: BTreeMap<(&StreamName, &str), Key> = BTreeMap::new();
+pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
+    let mut pauses = HostPauses::default();
+    let mut keys: BTreeMap<(&StreamName, &str), KeyState> = BTreeMap::new();
     // How many records of the same call are still to come, and which came. Inside of a call it is the
     // handler that keeps the order.
     let (mut to_come, mut together) = (0, BTreeSet::new());
-    let mut retention = Retention::default();
+    let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
         pauses.see(line);
         for lost in retention.see(line.host, &line.what) {
@@ -44,14 +44,16 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
             late.insert(lost.grain.number);
         }
         match &line.what {
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 keys.entry(name(grain)).or_default().open.insert(grain.number);
             }
-            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+            HistoryEvent::Handled { grain, done: true, .. } | HistoryEvent::Skipped(grain) => {
                 keys.entry(name(grain)).or_default().open.remove(&grain.number);
             }
-            What::Called { records, .. } => (to_come, together) = (*records, BTreeSet::new()),
-            What::Handed { hold, grain } => {
+            HistoryEvent::Called { records, .. } => {
+                (to_come, together) = (*records, BTreeSet::new());
+            }
+            HistoryEvent::Handed { hold, grain } => {
                 let key = keys.entry(name(grain)).or_default();
                 let words = handed(key, grain, &together);
                 let is_lost = key.lost.contains(&grain.number);
@@ -74,11 +76,15 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
 }
 
 /// A key and the stream that it belongs to.
-fn name(grain: &Grain) -> (&StreamName, &str) {
+fn name(grain: &SimRecord) -> (&StreamName, &str) {
     (&grain.shard.stream, &grain.key)
 }
 
-fn handed(key: &mut Key, grain: &Grain, together: &BTreeSet<(&str, u64)>) -> Option<String> {
+fn handed(
+    key: &mut KeyState,
+    grain: &SimRecord,
+    together: &BTreeSet<(&str, u64)>,
+) -> Option<String> {
     if !key.handed.insert(grain.number) || key.excused.contains(&grain.number) {
         return None;
     }

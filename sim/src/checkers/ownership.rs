@@ -4,10 +4,10 @@
 //! A worker whose host was paused with its clock delivers on until its lease time is over by that
 //! clock: there only checkpoints are fenced.
 
-use super::pauses::Pauses;
+use super::pauses::HostPauses;
 use super::violation::{Violation, of_grain};
-use crate::history::{Line, What, brief};
-use anabranch_model::lease::{LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write};
+use crate::history::{HistoryEvent, HistoryLine, brief};
+use anabranch_model::lease::{LeaseChange, LeaseKey, LeaseToken, StoredRow, Write, WriteOutcome};
 use std::collections::BTreeMap;
 
 /// The promise.
@@ -15,7 +15,7 @@ pub const PROMISE: &str = "one worker at a time delivers a shard";
 
 /// What is known of one lease.
 #[derive(Default)]
-struct Known<'a> {
+struct OwnershipState<'a> {
     /// The newest hold under which records were delivered.
     newest: Option<&'a LeaseToken>,
     /// The term of the row, as far as writes that move it were seen.
@@ -24,17 +24,17 @@ struct Known<'a> {
 
 /// Whether deliveries under one hold end before those under the next begin, and before the row's
 /// term moves on.
-pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
-    let mut pauses = Pauses::default();
-    let mut leases: BTreeMap<&LeaseKey, Known<'_>> = BTreeMap::new();
+pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
+    let mut pauses = HostPauses::default();
+    let mut leases: BTreeMap<&LeaseKey, OwnershipState<'_>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         pauses.see(line);
         match &line.what {
-            What::Landed {
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change, .. },
                 outcome: WriteOutcome::Done(stored),
             } => landed(leases.entry(key).or_default(), change, stored),
-            What::Delivered { hold, .. } | What::Handed { hold, .. } => {
+            HistoryEvent::Delivered { hold, .. } | HistoryEvent::Handed { hold, .. } => {
                 let broken = delivered(leases.entry(&hold.key).or_default(), hold);
                 let excused = || pauses.excuse(line, hold, lease_time_ms);
                 if let Some(words) = broken.filter(|_| !excused()) {
@@ -47,19 +47,19 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
     None
 }
 
-fn landed(known: &mut Known<'_>, change: &LeaseChange, stored: &StoredRow) {
+fn landed(known: &mut OwnershipState<'_>, change: &LeaseChange, stored: &StoredRow) {
     match (change, stored) {
         (
             LeaseChange::Take { .. } | LeaseChange::HandOver { .. } | LeaseChange::Release { .. },
             StoredRow::Lease(row),
         ) => known.term = row.term,
         // A row that is made again counts its terms from the start.
-        (LeaseChange::Delete { .. }, _) => *known = Known::default(),
+        (LeaseChange::Delete { .. }, _) => *known = OwnershipState::default(),
         _ => {}
     }
 }
 
-fn delivered<'a>(known: &mut Known<'a>, hold: &'a LeaseToken) -> Option<String> {
+fn delivered<'a>(known: &mut OwnershipState<'a>, hold: &'a LeaseToken) -> Option<String> {
     let newest = *known.newest.get_or_insert(hold);
     if hold.term > newest.term {
         known.newest = Some(hold);

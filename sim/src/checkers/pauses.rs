@@ -1,15 +1,15 @@
 //! Pauses: a host that stood still with its clock can't know for how long it was away. What its
 //! worker may do then is judged by the time that it saw go by.
 
-use crate::history::{HostId, Line, What};
+use crate::history::{HistoryEvent, HistoryLine, HostId};
 use anabranch_model::lease::{
-    LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerChange, WorkerId, Write,
+    LeaseChange, LeaseKey, LeaseToken, StoredRow, WorkerChange, WorkerId, Write, WriteOutcome,
 };
 use std::collections::BTreeMap;
 
 /// When hosts were paused, and when workers showed signs of life, as far as the history was read.
 #[derive(Default)]
-pub(super) struct Pauses<'a> {
+pub(super) struct HostPauses<'a> {
     /// The pauses of each host that are over: from when until when.
     over: BTreeMap<HostId, Vec<(u64, u64)>>,
     /// When the last sign of life of each worker reached the store.
@@ -22,15 +22,18 @@ pub(super) struct Pauses<'a> {
     terms: BTreeMap<&'a LeaseKey, Vec<(u64, u64)>>,
 }
 
-impl<'a> Pauses<'a> {
+impl<'a> HostPauses<'a> {
     /// Takes in a line.
-    pub(super) fn see(&mut self, line: &'a Line) {
+    pub(super) fn see(&mut self, line: &'a HistoryLine) {
         match &line.what {
-            What::Paused { since_ms } => {
+            HistoryEvent::Paused { since_ms } => {
                 let Some(host) = line.host else { return };
                 self.over.entry(host).or_default().push((*since_ms, line.at_ms));
             }
-            What::Landed { write: Write::Worker { id, change, .. }, outcome: WriteOutcome::Done(_) } => {
+            HistoryEvent::WriteApplied {
+                write: Write::Worker { id, change, .. },
+                outcome: WriteOutcome::Done(_),
+            } => {
                 if let WorkerChange::Join { lease_time_ms: Some(lease_time_ms), .. } = change {
                     self.lease_times.insert(id, *lease_time_ms);
                 }
@@ -44,7 +47,7 @@ impl<'a> Pauses<'a> {
                     self.beats.insert(id, line.at_ms);
                 }
             }
-            What::Landed {
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change, .. },
                 outcome: WriteOutcome::Done(now),
             } => {
@@ -54,7 +57,13 @@ impl<'a> Pauses<'a> {
         }
     }
 
-    fn see_lease(&mut self, key: &'a LeaseKey, change: &'a LeaseChange, now: &StoredRow, at_ms: u64) {
+    fn see_lease(
+        &mut self,
+        key: &'a LeaseKey,
+        change: &'a LeaseChange,
+        now: &StoredRow,
+        at_ms: u64,
+    ) {
         if let Some(owner) = owner(change) {
             self.writes.insert((key, owner), at_ms);
         }
@@ -87,7 +96,7 @@ impl<'a> Pauses<'a> {
     /// host was paused after the last sign of life of its worker, the lease was taken from it since,
     /// and by its own clock its lease time is not over: the one that it named, or else
     /// `lease_time_ms`.
-    pub(super) fn excuse(&self, line: &Line, hold: &LeaseToken, lease_time_ms: u64) -> bool {
+    pub(super) fn excuse(&self, line: &HistoryLine, hold: &LeaseToken, lease_time_ms: u64) -> bool {
         let mut terms = self.terms.get(&hold.key).into_iter().flatten();
         let taken = terms.find(|(term, _)| *term > hold.term);
         let kcl_ms = hold.owner.kcl_lease_time_ms();

@@ -1,7 +1,7 @@
 //! What a producer promises: order, one outcome, nothing called placed that a reader does not get.
 
 use super::Violation;
-use crate::ledger::{Entry, Name};
+use crate::ledger::{LedgerEntry, RecordName};
 use anabranch::producer::Outcome;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ pub const HOLES: &str = "a hole stops its key";
 
 /// A record as a reader by KCL's rules gets it, or as it is stored at all.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Found {
+pub struct StoredRecord {
     /// Which record.
-    pub name: Name,
+    pub name: RecordName,
     /// Where.
     pub shard: String,
     /// Under which number.
@@ -32,15 +32,19 @@ pub struct Found {
 
 /// What the stream shows at the end.
 #[derive(Clone, Debug, Default)]
-pub struct Shown {
+pub struct StreamContents {
     /// What a reader gets, in its order.
-    pub delivered: Vec<Found>,
+    pub delivered: Vec<StoredRecord>,
     /// Which records are in the stream at all, also in aggregates that readers drop.
-    pub stored: BTreeSet<Name>,
+    pub stored: BTreeSet<RecordName>,
 }
 
 /// The first promise that is broken.
-pub fn check(ledger: &BTreeMap<Name, Entry>, shown: &Shown, line: usize) -> Option<Violation> {
+pub fn check(
+    ledger: &BTreeMap<RecordName, LedgerEntry>,
+    shown: &StreamContents,
+    line: usize,
+) -> Option<Violation> {
     let broken = outcomes(ledger)
         .or_else(|| order(&shown.delivered))
         .or_else(|| places(ledger, shown))
@@ -48,9 +52,9 @@ pub fn check(ledger: &BTreeMap<Name, Entry>, shown: &Shown, line: usize) -> Opti
     broken.map(|(promise, words)| Violation { promise, words, line, lease: None })
 }
 
-type Broken = Option<(&'static str, String)>;
+type BrokenPromise = Option<(&'static str, String)>;
 
-fn outcomes(ledger: &BTreeMap<Name, Entry>) -> Broken {
+fn outcomes(ledger: &BTreeMap<RecordName, LedgerEntry>) -> BrokenPromise {
     let wrong = ledger.iter().find(|(_, entry)| match entry.outcomes.len() {
         0 => !entry.orphaned,
         1 => false,
@@ -62,7 +66,7 @@ fn outcomes(ledger: &BTreeMap<Name, Entry>) -> Broken {
     })
 }
 
-fn order(delivered: &[Found]) -> Broken {
+fn order(delivered: &[StoredRecord]) -> BrokenPromise {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for found in delivered {
@@ -79,13 +83,13 @@ fn order(delivered: &[Found]) -> Broken {
     None
 }
 
-fn places(ledger: &BTreeMap<Name, Entry>, shown: &Shown) -> Broken {
-    let delivered: BTreeSet<&Found> = shown.delivered.iter().collect();
+fn places(ledger: &BTreeMap<RecordName, LedgerEntry>, shown: &StreamContents) -> BrokenPromise {
+    let delivered: BTreeSet<&StoredRecord> = shown.delivered.iter().collect();
     for (name, entry) in ledger {
         match entry.outcomes.first() {
             Some(Outcome::Placed { shard, sequence, sub, .. }) => {
                 let (shard, sequence, sub) = (shard.to_string(), *sequence, *sub);
-                let place = Found { name: name.clone(), shard, sequence, sub };
+                let place = StoredRecord { name: name.clone(), shard, sequence, sub };
                 if !delivered.contains(&place) {
                     let words = format!("{place:?} is not what a reader gets there");
                     return Some((PLACED, words));
@@ -102,8 +106,8 @@ fn places(ledger: &BTreeMap<Name, Entry>, shown: &Shown) -> Broken {
 }
 
 /// Behind a record of a key that has no certain place nothing of the key is placed.
-fn holes(ledger: &BTreeMap<Name, Entry>) -> Broken {
-    let mut hole: Option<&Name> = None;
+fn holes(ledger: &BTreeMap<RecordName, LedgerEntry>) -> BrokenPromise {
+    let mut hole: Option<&RecordName> = None;
     for (name, entry) in ledger {
         if hole.is_some_and(|hole| hole.0 != name.0) {
             hole = None;

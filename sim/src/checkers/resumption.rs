@@ -1,8 +1,8 @@
 //! Resumption: a new owner goes on where the row stood when it took it, and nothing is skipped.
 
 use super::violation::Violation;
-use crate::history::{Line, What, brief};
-use anabranch_model::lease::{LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write};
+use crate::history::{HistoryEvent, HistoryLine, brief};
+use anabranch_model::lease::{LeaseChange, LeaseKey, LeaseToken, StoredRow, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -10,26 +10,29 @@ use std::collections::BTreeMap;
 pub const PROMISE: &str = "a shard is read on from its checkpoint, without a gap";
 
 /// Whether every reader began where the row stood when it changed hands, and skipped nothing.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut rows: BTreeMap<(LeaseKey, u64), Position> = BTreeMap::new();
     let mut delivered: BTreeMap<LeaseKey, u64> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         let (hold, broken) = match &line.what {
             // A row that is made again counts its terms from the start.
-            What::Landed {
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
                 outcome: WriteOutcome::Done(_),
             } => {
                 rows.retain(|(of, _), _| of != key);
                 continue;
             }
-            What::Landed { outcome: WriteOutcome::Done(StoredRow::Lease(row)), .. } => {
+            HistoryEvent::WriteApplied {
+                outcome: WriteOutcome::Done(StoredRow::Lease(row)),
+                ..
+            } => {
                 let stood = row.checkpoint.lowest();
                 rows.entry((row.key.clone(), row.term)).or_insert(stood);
                 continue;
             }
-            What::Began { hold, from } => (hold, began(&rows, hold, *from)),
-            What::Delivered { hold, number } => {
+            HistoryEvent::Began { hold, from } => (hold, began(&rows, hold, *from)),
+            HistoryEvent::Delivered { hold, number } => {
                 let highest = delivered.entry(hold.key.clone()).or_default();
                 let gap = *number > *highest + 1;
                 let words = format!("record {number} was delivered right after {highest}");

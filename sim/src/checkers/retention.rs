@@ -8,19 +8,19 @@
 //! it is gone, while the worker that read it may still have its last records in memory. Order against
 //! its descendants is not asked of those.
 
-use crate::history::{HostId, What};
-use crate::supply::Grain;
+use crate::history::{HistoryEvent, HostId};
+use crate::supply::SimRecord;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
-use anabranch_model::lease::{LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerId, Write};
+use anabranch_model::lease::{LeaseChange, LeaseKey, StoredRow, WorkerId, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The records of one shard.
 #[derive(Default)]
-struct Shard<'a> {
+struct RetentionShard<'a> {
     /// Those that were put and are neither done nor lost.
-    open: BTreeMap<Position, &'a Arc<Grain>>,
+    open: BTreeMap<Position, &'a Arc<SimRecord>>,
     /// Those that the session which reads the shard has received.
     read: BTreeSet<Position>,
     /// Those that passed retention after that.
@@ -32,32 +32,36 @@ struct Shard<'a> {
 }
 
 /// A record that need not come any more.
-pub(super) struct Lost<'a> {
+pub(super) struct ExcusedRecord<'a> {
     /// The record.
-    pub(super) grain: &'a Arc<Grain>,
+    pub(super) grain: &'a Arc<SimRecord>,
     /// Whether it may be in memory, so that it can still come.
     pub(super) may_come: bool,
 }
 
 /// The records that can still be read, or are in the memory of the session that reads their shard.
 #[derive(Default)]
-pub(super) struct Retention<'a> {
-    shards: BTreeMap<&'a LeaseKey, Shard<'a>>,
+pub(super) struct RetentionTracker<'a> {
+    shards: BTreeMap<&'a LeaseKey, RetentionShard<'a>>,
 }
 
-impl<'a> Retention<'a> {
+impl<'a> RetentionTracker<'a> {
     /// Takes in what happened. Returns the records that nobody can read from here on.
-    pub(super) fn see(&mut self, host: Option<HostId>, what: &'a What) -> Vec<Lost<'a>> {
+    pub(super) fn see(
+        &mut self,
+        host: Option<HostId>,
+        what: &'a HistoryEvent,
+    ) -> Vec<ExcusedRecord<'a>> {
         match what {
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 self.shard(&grain.shard).open.insert(grain.at, grain);
             }
-            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+            HistoryEvent::Handled { grain, done: true, .. } | HistoryEvent::Skipped(grain) => {
                 let shard = self.shard(&grain.shard);
                 shard.open.remove(&grain.at);
                 shard.expired.remove(&grain.at);
             }
-            What::Arrived(grains) => {
+            HistoryEvent::Arrived(grains) => {
                 for grain in grains {
                     let shard = self.shard(&grain.shard);
                     if host.is_some() && host == shard.reader {
@@ -65,13 +69,15 @@ impl<'a> Retention<'a> {
                     }
                 }
             }
-            What::Resharded { closed, .. } => {
+            HistoryEvent::Resharded { closed, .. } => {
                 for shard in closed {
                     self.shard(shard).closed = true;
                 }
             }
-            What::Trimmed => return self.shards.values_mut().flat_map(Shard::trim).collect(),
-            What::Landed {
+            HistoryEvent::Trimmed => {
+                return self.shards.values_mut().flat_map(RetentionShard::trim).collect();
+            }
+            HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change, .. },
                 outcome: WriteOutcome::Done(StoredRow::Lease(row)),
             } if moves(change) => {
@@ -79,11 +85,11 @@ impl<'a> Retention<'a> {
                 shard.reader = row.owner.as_ref().and_then(host_of);
                 return shard.over();
             }
-            What::Told(Event::Shard(
+            HistoryEvent::LibraryReported(Event::Shard(
                 ShardEvent::Stopped { shard, .. } | ShardEvent::Stuck { shard, .. },
             )) => return self.told(host, shard),
-            What::StartedOver(lease)
-            | What::Told(Event::Lease(
+            HistoryEvent::StartedOver(lease)
+            | HistoryEvent::LibraryReported(Event::Lease(
                 LeaseEvent::Draining { lease, .. } | LeaseEvent::LeaseLost { lease },
             )) => return self.told(host, lease),
             _ => {}
@@ -92,19 +98,19 @@ impl<'a> Retention<'a> {
     }
 
     /// A session of this host has ended, or fetches again.
-    fn told(&mut self, host: Option<HostId>, shard: &'a LeaseKey) -> Vec<Lost<'a>> {
+    fn told(&mut self, host: Option<HostId>, shard: &'a LeaseKey) -> Vec<ExcusedRecord<'a>> {
         let shard = self.shard(shard);
         if host == shard.reader { shard.over() } else { Vec::new() }
     }
 
-    fn shard(&mut self, shard: &'a LeaseKey) -> &mut Shard<'a> {
+    fn shard(&mut self, shard: &'a LeaseKey) -> &mut RetentionShard<'a> {
         self.shards.entry(shard).or_default()
     }
 }
 
-impl<'a> Shard<'a> {
+impl<'a> RetentionShard<'a> {
     /// Retention passes for all that was put.
-    fn trim(&mut self) -> Vec<Lost<'a>> {
+    fn trim(&mut self) -> Vec<ExcusedRecord<'a>> {
         let (read, unread): (BTreeSet<Position>, BTreeSet<Position>) =
             self.open.keys().partition(|at| self.read.contains(at));
         let mut lost = self.lose(&unread, false);
@@ -117,15 +123,15 @@ impl<'a> Shard<'a> {
     }
 
     /// The session is over, and what it had in memory is gone.
-    fn over(&mut self) -> Vec<Lost<'a>> {
+    fn over(&mut self) -> Vec<ExcusedRecord<'a>> {
         self.read.clear();
         let expired = std::mem::take(&mut self.expired);
         self.lose(&expired, false)
     }
 
-    fn lose(&mut self, places: &BTreeSet<Position>, may_come: bool) -> Vec<Lost<'a>> {
+    fn lose(&mut self, places: &BTreeSet<Position>, may_come: bool) -> Vec<ExcusedRecord<'a>> {
         let grains = places.iter().filter_map(|at| self.open.remove(at));
-        grains.map(|grain| Lost { grain, may_come }).collect()
+        grains.map(|grain| ExcusedRecord { grain, may_come }).collect()
     }
 }
 

@@ -4,20 +4,21 @@
 //! by its next write: until then two deliver. What holds beside Java too is that nobody delivers for
 //! longer than a lease time on the strength of one write, by its own clock, and that checkpoints are fenced.
 
-use super::pauses::Pauses;
+use super::pauses::HostPauses;
 use super::violation::Violation;
-use crate::history::{Line, What, brief};
+use crate::history::{HistoryEvent, HistoryLine, brief};
 
 /// The promise.
 pub const PROMISE: &str = "who delivers a shard wrote to its row within the lease time";
 
 /// Whether every delivery came within the lease time that its owner's id names, or else `lease_time_ms`,
 /// after a write of its owner's that was applied.
-pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
-    let mut pauses = Pauses::default();
+pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
+    let mut pauses = HostPauses::default();
     for (at, line) in lines.iter().enumerate() {
         pauses.see(line);
-        let (What::Delivered { hold, .. } | What::Handed { hold, .. }) = &line.what else {
+        let (HistoryEvent::Delivered { hold, .. } | HistoryEvent::Handed { hold, .. }) = &line.what
+        else {
             continue;
         };
         let last_ms = pauses.wrote_ms(hold);

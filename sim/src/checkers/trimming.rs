@@ -10,20 +10,20 @@
 //! | while the session went on   | its host was paused with its clock        | no time has passed by it  |
 
 use super::delivery::PROMISE;
-use super::retention::Retention;
+use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
-use crate::history::{HostId, Line, What, brief};
-use crate::supply::Grain;
+use crate::history::{HistoryEvent, HistoryLine, HostId, brief};
+use crate::supply::SimRecord;
 use anabranch::event::{Event, ShardEvent};
-use anabranch_model::lease::{LeaseToken, LeaseKey};
+use anabranch_model::lease::{LeaseKey, LeaseToken};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one shard.
 #[derive(Default)]
-struct Shard<'a> {
+struct TrimmingShard<'a> {
     /// The records that retention took unread, as long as nobody told.
-    lost: BTreeMap<Position, &'a Grain>,
+    lost: BTreeMap<Position, &'a SimRecord>,
     /// In which line each record was put that retention did not take yet.
     kept: BTreeMap<Position, usize>,
     /// Where the newest session of each host began to read, and in which line.
@@ -35,8 +35,8 @@ struct Shard<'a> {
 }
 
 #[derive(Default)]
-struct Known<'a> {
-    shards: BTreeMap<&'a LeaseKey, Shard<'a>>,
+struct TrimmingState<'a> {
+    shards: BTreeMap<&'a LeaseKey, TrimmingShard<'a>>,
     /// When retention passed last: in which line, and at which time.
     trimmed: Option<(usize, u64)>,
     /// The hosts that stood still with their clocks when it did, and went on since.
@@ -44,15 +44,15 @@ struct Known<'a> {
 }
 
 /// Whether every loss was told that could be.
-pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut known = Known::default();
-    let mut retention = Retention::default();
+pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
+    let mut known = TrimmingState::default();
+    let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
             known.lose(lost.grain);
         }
         known.see(at, line);
-        if let What::Handed { hold, grain } = &line.what
+        if let HistoryEvent::Handed { hold, grain } = &line.what
             && let Some(words) = known.handed(line.host, hold, grain)
         {
             return Some(of_grain(PROMISE, words, at, hold));
@@ -61,18 +61,18 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     None
 }
 
-impl<'a> Known<'a> {
-    fn see(&mut self, at: usize, line: &'a Line) {
+impl<'a> TrimmingState<'a> {
+    fn see(&mut self, at: usize, line: &'a HistoryLine) {
         match &line.what {
-            What::Put(grain) => {
+            HistoryEvent::Put(grain) => {
                 self.shard(&grain.shard).kept.insert(grain.at, at);
             }
-            What::Resharded { closed, .. } => {
+            HistoryEvent::Resharded { closed, .. } => {
                 for shard in closed {
                     self.shard(shard).closed = true;
                 }
             }
-            What::Trimmed => {
+            HistoryEvent::Trimmed => {
                 self.trimmed = Some((at, line.at_ms));
                 self.unaware.clear();
                 for shard in self.shards.values_mut() {
@@ -80,23 +80,27 @@ impl<'a> Known<'a> {
                     shard.gone = shard.closed;
                 }
             }
-            What::Paused { since_ms } => {
+            HistoryEvent::Paused { since_ms } => {
                 let unaware = self.trimmed.is_some_and(|(_, at_ms)| *since_ms <= at_ms);
                 self.unaware.extend(line.host.filter(|_| unaware));
             }
-            What::Handled { grain, done: true, .. } => {
+            HistoryEvent::Handled { grain, done: true, .. } => {
                 self.shard(&grain.shard).lost.remove(&grain.at);
             }
-            What::Told(Event::Shard(ShardEvent::Started { shard, from })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Started { shard, from })) => {
                 let Some(host) = line.host else { return };
                 self.shard(shard).began.insert(host, (from.lowest(), at));
             }
             // Fetching begins anew, behind the last record that was fetched.
-            What::Told(Event::Shard(ShardEvent::Stuck { shard, .. })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Stuck { shard, .. })) => {
                 let Some(host) = line.host else { return };
                 self.shard(shard).began.insert(host, (Position::Latest, at));
             }
-            What::Told(Event::Shard(ShardEvent::RetentionGap { shard, after, to })) => {
+            HistoryEvent::LibraryReported(Event::Shard(ShardEvent::RetentionGap {
+                shard,
+                after,
+                to,
+            })) => {
                 let is_told = |lost: &Position| after <= lost && to.is_none_or(|to| *lost < to);
                 self.shard(shard).lost.retain(|lost, _| !is_told(lost));
             }
@@ -105,7 +109,7 @@ impl<'a> Known<'a> {
     }
 
     /// Nobody can read a record any more. The end of a whole shard is told otherwise.
-    fn lose(&mut self, grain: &'a Grain) {
+    fn lose(&mut self, grain: &'a SimRecord) {
         let shard = self.shard(&grain.shard);
         if !shard.gone {
             shard.lost.insert(grain.at, grain);
@@ -113,7 +117,12 @@ impl<'a> Known<'a> {
     }
 
     /// A record is handed out. Returns, in words, what was lost before it and not told.
-    fn handed(&mut self, host: Option<HostId>, hold: &LeaseToken, grain: &Grain) -> Option<String> {
+    fn handed(
+        &mut self,
+        host: Option<HostId>,
+        hold: &LeaseToken,
+        grain: &SimRecord,
+    ) -> Option<String> {
         let unaware = host.is_some_and(|host| self.unaware.contains(&host));
         let trimmed = self.trimmed.map(|(line, _)| line);
         let shard = self.shards.get_mut(&grain.shard)?;
@@ -135,7 +144,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    fn shard(&mut self, shard: &'a LeaseKey) -> &mut Shard<'a> {
+    fn shard(&mut self, shard: &'a LeaseKey) -> &mut TrimmingShard<'a> {
         self.shards.entry(shard).or_default()
     }
 }

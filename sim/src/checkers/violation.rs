@@ -1,7 +1,7 @@
 //! A broken promise, and the part of the history that shows it.
 
-use crate::history::{Line, What};
-use anabranch_model::lease::{LeaseToken, LeaseKey, Write};
+use crate::history::{HistoryEvent, HistoryLine};
+use anabranch_model::lease::{LeaseKey, LeaseToken, Write};
 use std::fmt::Write as _;
 
 /// How many lines of the history a report shows.
@@ -33,9 +33,9 @@ pub(super) fn of_grain(
 impl Violation {
     /// The broken promise with the lines before it that matter: what the world did, and what
     /// happened to the lease. Of a run of deliveries only the first and the last are shown.
-    pub fn report(&self, lines: &[Line]) -> String {
+    pub fn report(&self, lines: &[HistoryLine]) -> String {
         let end = lines.len().min(self.line + 1);
-        let mut shown: Vec<&Line> = Vec::new();
+        let mut shown: Vec<&HistoryLine> = Vec::new();
         for line in lines[..end].iter().filter(|line| self.is_about(line)) {
             if let [.., before, last] = shown.as_slice()
                 && goes_on(before, last)
@@ -53,42 +53,51 @@ impl Violation {
         text
     }
 
-    fn is_about(&self, line: &Line) -> bool {
-        let Some(lease) = &self.lease else { return !matches!(line.what, What::Delivered { .. }) };
+    fn is_about(&self, line: &HistoryLine) -> bool {
+        let Some(lease) = &self.lease else {
+            return !matches!(line.what, HistoryEvent::Delivered { .. });
+        };
         match &line.what {
-            What::Resharded { closed, opened } => closed.contains(lease) || opened.contains(lease),
-            What::Put(grain) | What::Skipped(grain) | What::LostLetter { grain } => {
-                grain.shard == *lease
+            HistoryEvent::Resharded { closed, opened } => {
+                closed.contains(lease) || opened.contains(lease)
             }
-            What::Arrived(grains) => grains.iter().any(|grain| grain.shard == *lease),
-            What::StartedOver(of) | What::Garbled { lease: of, .. } => of == lease,
-            What::World(_)
-            | What::Paused { .. }
-            | What::Trimmed
-            | What::Landed { write: Write::Worker { .. }, .. } => true,
-            What::Landed { write: Write::Lease { key, .. }, .. } => key == lease,
-            What::Holds { .. } | What::Landed { write: Write::Stream { .. }, .. } => false,
-            What::Told(event) => format!("{event:?}").contains(lease.shard.as_str()),
-            What::Began { hold, .. }
-            | What::Delivered { hold, .. }
-            | What::Called { hold, .. }
-            | What::Handed { hold, .. }
-            | What::Handled { hold, .. }
-            | What::Checkpointed { hold, .. }
-            | What::LetGo { hold, .. } => hold.key == *lease,
+            HistoryEvent::Put(grain)
+            | HistoryEvent::Skipped(grain)
+            | HistoryEvent::LostLetter { grain } => grain.shard == *lease,
+            HistoryEvent::Arrived(grains) => grains.iter().any(|grain| grain.shard == *lease),
+            HistoryEvent::StartedOver(of) | HistoryEvent::Corrupted { lease: of, .. } => {
+                of == lease
+            }
+            HistoryEvent::World(_)
+            | HistoryEvent::Paused { .. }
+            | HistoryEvent::Trimmed
+            | HistoryEvent::WriteApplied { write: Write::Worker { .. }, .. } => true,
+            HistoryEvent::WriteApplied { write: Write::Lease { key, .. }, .. } => key == lease,
+            HistoryEvent::Holds { .. }
+            | HistoryEvent::WriteApplied { write: Write::Stream { .. }, .. } => false,
+            HistoryEvent::LibraryReported(event) => {
+                format!("{event:?}").contains(lease.shard.as_str())
+            }
+            HistoryEvent::Began { hold, .. }
+            | HistoryEvent::Delivered { hold, .. }
+            | HistoryEvent::Called { hold, .. }
+            | HistoryEvent::Handed { hold, .. }
+            | HistoryEvent::Handled { hold, .. }
+            | HistoryEvent::Checkpointed { hold, .. }
+            | HistoryEvent::StoppedReading { hold, .. } => hold.key == *lease,
         }
     }
 }
 
 /// Whether the second line only goes on with what the first one does.
-fn goes_on(first: &Line, second: &Line) -> bool {
+fn goes_on(first: &HistoryLine, second: &HistoryLine) -> bool {
     match (&first.what, &second.what) {
-        (What::Delivered { hold, .. }, What::Delivered { hold: other, .. })
+        (HistoryEvent::Delivered { hold, .. }, HistoryEvent::Delivered { hold: other, .. })
         | (
-            What::Handed { hold, .. } | What::Handled { hold, .. },
-            What::Handed { hold: other, .. } | What::Handled { hold: other, .. },
+            HistoryEvent::Handed { hold, .. } | HistoryEvent::Handled { hold, .. },
+            HistoryEvent::Handed { hold: other, .. } | HistoryEvent::Handled { hold: other, .. },
         ) => hold == other,
-        (What::Put(one), What::Put(other)) => one.shard == other.shard,
+        (HistoryEvent::Put(one), HistoryEvent::Put(other)) => one.shard == other.shard,
         _ => false,
     }
 }

@@ -1,14 +1,14 @@
 //! What befalls hosts and whole services while faults last.
 
-use super::network::{Cut, Network, Service};
-use super::refusal::Refusal;
+use super::network::{Network, PartialOutage, Service};
+use super::refusal::RefusalKind;
 use crate::history::HostId;
 use fastrand::Rng;
 use std::ops::RangeInclusive;
 
 /// How often things befall the fleet, each as the mean time between two, and how long they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Chaos {
+pub struct HostFaultRates {
     /// A host dies.
     pub crash_every_ms: Option<u64>,
     /// A host stands still.
@@ -39,7 +39,7 @@ pub struct Chaos {
 
 /// One thing that befalls the fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Blow {
+pub enum HostFault {
     /// The host dies, and comes back after a while.
     Crash(HostId, u64),
     /// The host stands still for a while.
@@ -48,7 +48,7 @@ pub enum Blow {
     Pause(HostId, u64),
     /// The host stands still for a while, from the moment on at which it waits for a look at the
     /// store: what it sees when it goes on is old.
-    FreezeLooking(HostId, u64),
+    FreezeWhilePolling(HostId, u64),
     /// The host is asked to stop, and comes back a while after it did.
     Stop(HostId, u64),
 }
@@ -58,7 +58,7 @@ fn near(lease_time_ms: u64) -> RangeInclusive<u64> {
     lease_time_ms * 70 / 100..=lease_time_ms * 102 / 100
 }
 
-impl Chaos {
+impl HostFaultRates {
     /// Nothing happens.
     pub fn none() -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Chaos {
     /// Some things happen and others don't, about every few lease times. Half of them last from a
     /// moment to three lease times. The other half end shortly before the lease time does, or just
     /// after: that is where an owner and its watcher can come to differ.
-    pub fn foul(rng: &mut Rng, lease_time_ms: u64) -> Self {
+    pub fn random(rng: &mut Rng, lease_time_ms: u64) -> Self {
         // Old news in the hands of a watcher is the rarest danger, so a third of the seeds has
         // nothing else.
         if rng.u32(0..3) == 0 {
@@ -107,9 +107,9 @@ impl Chaos {
     }
 
     /// As [`Chaos::foul`], and the stream may be out too.
-    pub fn foul_stream(rng: &mut Rng, lease_time_ms: u64) -> Self {
+    pub fn random_with_stream(rng: &mut Rng, lease_time_ms: u64) -> Self {
         let drought_every_ms = rng.bool().then(|| lease_time_ms * rng.u64(3..20));
-        Self { drought_every_ms, ..Self::foul(rng, lease_time_ms) }
+        Self { drought_every_ms, ..Self::random(rng, lease_time_ms) }
     }
 
     /// The same, and hosts may be cut off from one of the two services. Drawn apart, so that the
@@ -157,7 +157,7 @@ impl Chaos {
 
     /// What befalls hosts within the next `step_ms`. Cuts and outages go to the network at once.
     /// The newer kinds draw from `apart`, so that a seed without them keeps its story.
-    pub(crate) fn strike(
+    pub(crate) fn draw(
         &self,
         rng: &mut Rng,
         apart: &mut Rng,
@@ -165,7 +165,7 @@ impl Chaos {
         hosts: usize,
         network: &Network,
         note: impl Fn(String),
-    ) -> Vec<Blow> {
+    ) -> Vec<HostFault> {
         let mut blows = Vec::new();
         let hits = |rng: &mut Rng, every: Option<u64>| {
             every.is_some_and(|every| rng.u64(0..every.max(1)) < step_ms)
@@ -173,21 +173,21 @@ impl Chaos {
         let host = |rng: &mut Rng| HostId(rng.usize(0..hosts));
         let lasts = |rng: &mut Rng| self.lasts(rng);
         if hits(rng, self.crash_every_ms) {
-            blows.push(Blow::Crash(host(rng), lasts(rng)));
+            blows.push(HostFault::Crash(host(rng), lasts(rng)));
         }
         if hits(rng, self.freeze_every_ms) {
             let host = host(rng);
             blows.push(if rng.u32(0..3) == 0 {
-                Blow::Freeze(host, lasts(rng))
+                HostFault::Freeze(host, lasts(rng))
             } else {
-                Blow::FreezeLooking(host, rng.u64(self.or_lasts_ms.clone()))
+                HostFault::FreezeWhilePolling(host, rng.u64(self.or_lasts_ms.clone()))
             });
         }
         if hits(rng, self.stop_every_ms) {
-            blows.push(Blow::Stop(host(rng), lasts(rng)));
+            blows.push(HostFault::Stop(host(rng), lasts(rng)));
         }
         if hits(rng, self.cut_every_ms) {
-            let cut = if rng.bool() { Cut::Requests } else { Cut::Replies };
+            let cut = if rng.bool() { PartialOutage::Requests } else { PartialOutage::Replies };
             let (host, for_ms) = (host(rng), lasts(rng));
             note(format!("cuts {host} off for {for_ms} ms ({cut:?})"));
             network.cut(host, cut, for_ms);
@@ -207,20 +207,21 @@ impl Chaos {
             (Service::Stream, self.stream_cut_every_ms, self.stream_refuses_every_ms),
         ] {
             if hits(apart, cut_every_ms) {
-                let cut = if apart.bool() { Cut::Requests } else { Cut::Replies };
+                let cut =
+                    if apart.bool() { PartialOutage::Requests } else { PartialOutage::Replies };
                 let (host, for_ms) = (host(apart), lasts(apart));
                 note(format!("cuts {host} off from the {service:?} for {for_ms} ms ({cut:?})"));
                 network.cut_from(host, service, cut, for_ms);
             }
             if hits(apart, refuses_every_ms) {
-                let all = Refusal::of(service);
+                let all = RefusalKind::of(service);
                 let (why, for_ms) = (all[apart.usize(0..all.len())], lasts(apart));
                 note(format!("the {service:?} refuses all calls for {for_ms} ms: {why}"));
                 network.refuse(service, why, for_ms);
             }
         }
         if hits(apart, self.pause_every_ms) {
-            blows.push(Blow::Pause(host(apart), lasts(apart)));
+            blows.push(HostFault::Pause(host(apart), lasts(apart)));
         }
         blows
     }

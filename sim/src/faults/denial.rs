@@ -6,12 +6,16 @@ use fastrand::Rng;
 
 /// How long one lasts, at the most.
 const DENIAL_MS: u64 = 8_000;
-const EFFECTS: [FaultEffect; 4] =
-    [FaultEffect::Deny, FaultEffect::DisableKey, FaultEffect::UnknownClient, FaultEffect::ExpireToken];
+const EFFECTS: [FaultEffect; 4] = [
+    FaultEffect::Deny,
+    FaultEffect::DisableKey,
+    FaultEffect::UnknownClient,
+    FaultEffect::ExpireToken,
+];
 
 /// When a stream refuses the caller.
 #[derive(Debug)]
-pub struct Denials {
+pub struct DenialSchedule {
     rng: Rng,
     /// From the end of one to the next, half of it on average less. Without it there are none.
     pause_ms: Option<u64>,
@@ -21,7 +25,7 @@ pub struct Denials {
     next_ms: u64,
 }
 
-impl Denials {
+impl DenialSchedule {
     /// Draws how often a stream refuses its callers, if it does.
     pub fn drawn(mut rng: Rng) -> Self {
         let pause_ms = (rng.u32(0..3) > 0).then(|| rng.u64(4_000..30_000));

@@ -1,12 +1,12 @@
 //! The kinds of faults, and how often each was injected.
 
-use super::refusal::Refusal;
+use super::refusal::RefusalKind;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// One kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Fault {
+pub enum FaultKind {
     /// A call failed at once; nothing was done.
     Error,
     /// A call was throttled; nothing was done.
@@ -50,9 +50,9 @@ pub enum Fault {
     /// A call was answered as if its stream had been deleted.
     HiddenStream,
     /// The store refused a call for good.
-    StoreRefused(Refusal),
+    StoreRefused(RefusalKind),
     /// The stream refused a call for good.
-    StreamRefused(Refusal),
+    StreamRefused(RefusalKind),
     /// A host died.
     Crash,
     /// A host stood still, and came back.
@@ -73,7 +73,7 @@ pub enum Fault {
     Trim,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Error => "errors",
@@ -114,16 +114,16 @@ impl fmt::Display for Fault {
 
 /// How often each kind of fault was injected.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FaultCounts(BTreeMap<Fault, u64>);
+pub struct FaultCounts(BTreeMap<FaultKind, u64>);
 
 impl FaultCounts {
     /// Counts one.
-    pub fn add(&mut self, fault: Fault) {
+    pub fn add(&mut self, fault: FaultKind) {
         *self.0.entry(fault).or_default() += 1;
     }
 
     /// How often this one was injected.
-    pub fn of(&self, fault: Fault) -> u64 {
+    pub fn of(&self, fault: FaultKind) -> u64 {
         self.0.get(&fault).copied().unwrap_or(0)
     }
 
@@ -135,7 +135,7 @@ impl FaultCounts {
     }
 
     /// Each kind that was injected, with its count.
-    pub fn iter(&self) -> impl Iterator<Item = (Fault, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (FaultKind, u64)> {
         self.0.iter().map(|(fault, count)| (*fault, *count))
     }
 }

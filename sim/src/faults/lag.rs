@@ -4,11 +4,11 @@
 //! same row are turned away until then.
 
 use anabranch::lease::StorePoll;
-use anabranch_model::lease::{Lease, LeaseKey, LeaseListing, WorkerRow, WorkerId, Write};
+use anabranch_model::lease::{Lease, LeaseKey, LeaseListing, WorkerId, WorkerRow, Write};
 
 /// A transaction that takes its time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlowCommit {
+pub(super) struct PartialCommit {
     /// For how long only a part of it is visible.
     pub(super) for_ms: u64,
     /// Whether the row is what comes late. Otherwise it is the version.
@@ -17,28 +17,28 @@ pub(super) struct SlowCommit {
 
 /// A part of a transaction that is not visible yet.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct CommitPart {
     /// Which row the transaction changes.
-    pub(super) of: Row,
+    pub(super) of: TransactionRow,
     /// The row as it was before, if that is what is still shown.
-    pub(super) shown: Option<Before>,
+    pub(super) shown: Option<RowBefore>,
 }
 
 /// Which row a transaction changes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Row {
+pub(super) enum TransactionRow {
     Lease(LeaseKey),
     Worker(WorkerId),
 }
 
 /// A row before a transaction.
 #[derive(Clone, Debug)]
-pub(super) enum Before {
+pub(super) enum RowBefore {
     Lease(Option<Box<Lease>>),
     Worker(Option<Box<WorkerRow>>),
 }
 
-impl Row {
+impl TransactionRow {
     /// The row that a write is for, if it is a lease's or a worker's.
     pub(super) fn of(write: &Write) -> Option<Self> {
         match write {
@@ -51,10 +51,10 @@ impl Row {
 
 /// The parts of transactions that are not visible yet, and until when.
 #[derive(Default)]
-pub(super) struct Lags(Vec<(u64, Part)>);
+pub(super) struct PartialCommits(Vec<(u64, CommitPart)>);
 
-impl Lags {
-    pub(super) fn add(&mut self, until_ms: u64, part: Part) {
+impl PartialCommits {
+    pub(super) fn add(&mut self, until_ms: u64, part: CommitPart) {
         self.0.push((until_ms, part));
     }
 
@@ -64,7 +64,7 @@ impl Lags {
     }
 
     /// Whether a transaction on the row is under way.
-    pub(super) fn has(&self, row: &Row) -> bool {
+    pub(super) fn has(&self, row: &TransactionRow) -> bool {
         self.0.iter().any(|(_, part)| part.of == *row)
     }
 
@@ -73,13 +73,13 @@ impl Lags {
         for (_, part) in &self.0 {
             match &part.shown {
                 None => look.version = look.version.map(|version| version - 1),
-                Some(Before::Worker(before)) => {
-                    let Row::Worker(id) = &part.of else { continue };
+                Some(RowBefore::Worker(before)) => {
+                    let TransactionRow::Worker(id) = &part.of else { continue };
                     look.workers.retain(|worker| worker.id != *id);
                     look.workers.extend(before.as_deref().cloned());
                     look.workers.sort_by(|one, other| one.id.cmp(&other.id));
                 }
-                Some(Before::Lease(_)) => {}
+                Some(RowBefore::Lease(_)) => {}
             }
         }
         look
@@ -89,7 +89,9 @@ impl Lags {
     pub(super) fn list(&self, stream: &str, mut listing: LeaseListing) -> LeaseListing {
         let rows = &mut listing.rows;
         for (_, part) in &self.0 {
-            let (Row::Lease(key), Some(Before::Lease(before))) = (&part.of, &part.shown) else {
+            let (TransactionRow::Lease(key), Some(RowBefore::Lease(before))) =
+                (&part.of, &part.shown)
+            else {
                 continue;
             };
             if key.stream.as_str() == stream {
@@ -103,18 +105,18 @@ impl Lags {
 
     /// A lease as it is visible.
     pub(super) fn lease(&self, key: &LeaseKey, row: Option<Lease>) -> Option<Lease> {
-        let same = |part: &&Part| matches!(&part.of, Row::Lease(of) if of == key);
+        let same = |part: &&CommitPart| matches!(&part.of, TransactionRow::Lease(of) if of == key);
         match self.0.iter().map(|(_, part)| part).find(same).map(|part| &part.shown) {
-            Some(Some(Before::Lease(before))) => before.as_deref().cloned(),
+            Some(Some(RowBefore::Lease(before))) => before.as_deref().cloned(),
             _ => row,
         }
     }
 
     /// A worker as it is visible.
     pub(super) fn worker(&self, id: &WorkerId, row: Option<WorkerRow>) -> Option<WorkerRow> {
-        let same = |part: &&Part| matches!(&part.of, Row::Worker(of) if of == id);
+        let same = |part: &&CommitPart| matches!(&part.of, TransactionRow::Worker(of) if of == id);
         match self.0.iter().map(|(_, part)| part).find(same).map(|part| &part.shown) {
-            Some(Some(Before::Worker(before))) => before.as_deref().cloned(),
+            Some(Some(RowBefore::Worker(before))) => before.as_deref().cloned(),
             _ => row,
         }
     }

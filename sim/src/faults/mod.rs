@@ -14,12 +14,12 @@ mod push;
 pub mod chaos;
 pub mod denial;
 
-pub use chaos::Chaos;
-pub use denial::Denials;
-pub use kind::{Fault, FaultCounts};
+pub use chaos::HostFaultRates;
+pub use denial::DenialSchedule;
+pub use kind::{FaultCounts, FaultKind};
 pub use lease_times::LeaseTimes;
-pub use network::{Carried, Link, Network, Service};
-pub use refusal::Refusal;
+pub use network::{CallResult, HostLink, Network, Service};
+pub use refusal::RefusalKind;
 pub use store::FaultyStore;
 pub use stream::FaultyStream;
-pub use weather::Weather;
+pub use weather::CallFaultRates;

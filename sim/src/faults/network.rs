@@ -11,14 +11,14 @@
 
 mod oddities;
 
-pub use oddities::Looking;
+pub use oddities::PollGuard;
 
-use super::kind::{Fault, FaultCounts};
-use super::lag::Lags;
-use super::refusal::Refusal;
-use super::scan::Past;
-use super::unreadable::SpoiledRows;
-use super::weather::Weather;
+use super::kind::{FaultCounts, FaultKind};
+use super::lag::PartialCommits;
+use super::refusal::RefusalKind;
+use super::scan::RowHistory;
+use super::unreadable::UnreadableRows;
+use super::weather::CallFaultRates;
 use crate::clock::WorldClock;
 use crate::history::HostId;
 use anabranch::stream::api::{ShardFilter, ShardList};
@@ -40,7 +40,7 @@ pub enum Service {
 
 /// What a host that is cut off still does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
+pub enum PartialOutage {
     /// Nothing goes through.
     Requests,
     /// Its requests arrive; no reply does.
@@ -53,10 +53,10 @@ pub struct Network {
     /// The world's time.
     clock: WorldClock,
     /// All that is in flight, and what bends it.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetworkState>>,
 }
 
-struct State {
+struct NetworkState {
     /// Decides the fate of each call.
     rng: Rng,
     /// Decides which reads err about the end of their shard. Apart, so that a seed with such reads
@@ -76,21 +76,21 @@ struct State {
     /// What is in flight, by arrival.
     flying: BTreeMap<(u64, u64), Packet>,
     /// How bad the calls to each service are.
-    weather: BTreeMap<Service, Weather>,
+    weather: BTreeMap<Service, CallFaultRates>,
     /// Until when a service answers nobody.
     outages: BTreeMap<Service, u64>,
     /// Which hosts are cut off from which service.
-    cuts: BTreeMap<(HostId, Service), Severed>,
+    cuts: BTreeMap<(HostId, Service), HostOutage>,
     /// Which services refuse all calls, why, and until when.
-    refusing: BTreeMap<Service, (Refusal, u64)>,
+    refusing: BTreeMap<Service, (RefusalKind, u64)>,
     /// The streams that are said to be deleted, and until when.
     hidden: BTreeMap<StreamName, u64>,
     /// Which parts of transactions are not visible yet.
-    lags: Lags,
+    lags: PartialCommits,
     /// Which rows can't be read.
-    spoiled: SpoiledRows,
+    spoiled: UnreadableRows,
     /// What rows of KCL's table were lately.
-    past: Past,
+    past: RowHistory,
     /// The looks at the store that each host waits for.
     looks: BTreeMap<HostId, usize>,
     /// The lists of shards that were answered lately, and when.
@@ -103,31 +103,31 @@ type Packet = Box<dyn FnOnce() + Send>;
 
 /// A cut between a host and a service.
 #[derive(Clone, Copy)]
-struct Severed {
+struct HostOutage {
     /// What still goes through.
-    cut: Cut,
+    cut: PartialOutage,
     /// When it is over.
     until_ms: u64,
     /// Which kind it counts as.
-    kind: Fault,
+    kind: FaultKind,
     /// Whether a call has met it.
     is_met: bool,
 }
 
 /// What becomes of one call.
 #[derive(Clone, Copy)]
-enum Fate {
+enum CallFate {
     Answered { there_ms: u64, back_ms: u64 },
     Failed { after_ms: u64 },
     Throttled { after_ms: u64 },
-    Refused { after_ms: u64, why: Refusal },
+    Refused { after_ms: u64, why: RefusalKind },
     RequestLost,
     ReplyLost { there_ms: u64 },
 }
 
 /// How a call ended for its caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Carried<T> {
+pub enum CallResult<T> {
     /// With a reply.
     Answered(T),
     /// It failed, and nothing was done.
@@ -135,7 +135,7 @@ pub enum Carried<T> {
     /// It was throttled, and nothing was done.
     Throttled,
     /// It was refused, and nothing was done.
-    Refused(Refusal),
+    Refused(RefusalKind),
     /// The caller gave up. It may have been carried out, or may still be.
     Silent,
 }
@@ -143,7 +143,7 @@ pub enum Carried<T> {
 impl Network {
     /// A network on which every call is answered.
     pub fn new(seed: u64, clock: WorldClock) -> Self {
-        let state = State {
+        let state = NetworkState {
             rng: Rng::with_seed(seed),
             ends: Rng::with_seed(seed ^ 0x656e_6473),
             repeats: Rng::with_seed(seed ^ 0x7265_7065),
@@ -158,9 +158,9 @@ impl Network {
             cuts: BTreeMap::new(),
             refusing: BTreeMap::new(),
             hidden: BTreeMap::new(),
-            lags: Lags::default(),
-            spoiled: SpoiledRows::default(),
-            past: Past::default(),
+            lags: PartialCommits::default(),
+            spoiled: UnreadableRows::default(),
+            past: RowHistory::default(),
             looks: BTreeMap::new(),
             lists: Vec::new(),
             counts: FaultCounts::default(),
@@ -169,12 +169,12 @@ impl Network {
     }
 
     /// How a host reaches a service. It gives a call up after `patience_ms` of its own time.
-    pub fn link(&self, host: HostId, service: Service, patience_ms: u64) -> Link {
-        Link { network: self.clone(), host, service, patience_ms }
+    pub fn link(&self, host: HostId, service: Service, patience_ms: u64) -> HostLink {
+        HostLink { network: self.clone(), host, service, patience_ms }
     }
 
     /// From now on calls to `service` fare like this.
-    pub fn set_weather(&self, service: Service, weather: Weather) {
+    pub fn set_weather(&self, service: Service, weather: CallFaultRates) {
         self.state().weather.insert(service, weather);
     }
 
@@ -185,27 +185,27 @@ impl Network {
     }
 
     /// The host is cut off from both services for a while.
-    pub fn cut(&self, host: HostId, cut: Cut, for_ms: u64) {
+    pub fn cut(&self, host: HostId, cut: PartialOutage, for_ms: u64) {
         let until_ms = self.clock.now_ms() + for_ms;
-        let severed = Severed { cut, until_ms, kind: Fault::Cut, is_met: false };
+        let severed = HostOutage { cut, until_ms, kind: FaultKind::Cut, is_met: false };
         let mut state = self.state();
         state.cuts.insert((host, Service::Store), severed);
         state.cuts.insert((host, Service::Stream), severed);
     }
 
     /// The host is cut off from one service for a while.
-    pub fn cut_from(&self, host: HostId, service: Service, cut: Cut, for_ms: u64) {
+    pub fn cut_from(&self, host: HostId, service: Service, cut: PartialOutage, for_ms: u64) {
         let kind = match service {
-            Service::Store => Fault::StoreCut,
-            Service::Stream => Fault::StreamCut,
+            Service::Store => FaultKind::StoreCut,
+            Service::Stream => FaultKind::StreamCut,
         };
         let until_ms = self.clock.now_ms() + for_ms;
-        let severed = Severed { cut, until_ms, kind, is_met: false };
+        let severed = HostOutage { cut, until_ms, kind, is_met: false };
         self.state().cuts.insert((host, service), severed);
     }
 
     /// The service refuses all calls for a while.
-    pub fn refuse(&self, service: Service, why: Refusal, for_ms: u64) {
+    pub fn refuse(&self, service: Service, why: RefusalKind, for_ms: u64) {
         let until_ms = self.clock.now_ms() + for_ms;
         self.state().refusing.insert(service, (why, until_ms));
     }
@@ -222,8 +222,8 @@ impl Network {
     pub fn clear(&self) {
         let mut state = self.state();
         for weather in state.weather.values_mut() {
-            let Weather { slow_commit, old_scan, .. } = *weather;
-            *weather = Weather { slow_commit, old_scan, ..Weather::fair() };
+            let CallFaultRates { slow_commit, old_scan, .. } = *weather;
+            *weather = CallFaultRates { slow_commit, old_scan, ..CallFaultRates::none() };
         }
         state.outages.clear();
         state.cuts.clear();
@@ -233,7 +233,7 @@ impl Network {
     }
 
     /// Counts a fault that was injected elsewhere.
-    pub fn count(&self, fault: Fault) {
+    pub fn count(&self, fault: FaultKind) {
         self.state().counts.add(fault);
     }
 
@@ -270,78 +270,87 @@ impl Network {
         state.flying.insert((at_ms, number), packet);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
         // A world whose checker panicked is over; its network is only read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn fate(&mut self, link: &Link, now_ms: u64) -> Fate {
+impl NetworkState {
+    fn fate(&mut self, link: &HostLink, now_ms: u64) -> CallFate {
         if self.outages.get(&link.service).is_some_and(|until| now_ms < *until) {
             self.counts.add(match link.service {
-                Service::Store => Fault::Outage,
-                Service::Stream => Fault::StreamOutage,
+                Service::Store => FaultKind::Outage,
+                Service::Stream => FaultKind::StreamOutage,
             });
-            return if self.rng.bool() { Fate::Failed { after_ms: 5 } } else { Fate::RequestLost };
+            return if self.rng.bool() {
+                CallFate::Failed { after_ms: 5 }
+            } else {
+                CallFate::RequestLost
+            };
         }
-        let weather = self.weather.get(&link.service).cloned().unwrap_or_else(Weather::fair);
+        let weather = self.weather.get(&link.service).cloned().unwrap_or_else(CallFaultRates::none);
         let there_ms = self.rng.u64(1..=weather.latency_ms);
         let back_ms = self.rng.u64(1..=weather.latency_ms);
         if let Some(severed) = self.severed(link, now_ms) {
-            self.meet(link.host, severed);
+            self.count_outage(link.host, severed);
             return match severed.cut {
-                Cut::Requests => Fate::RequestLost,
-                Cut::Replies => Fate::ReplyLost { there_ms },
+                PartialOutage::Requests => CallFate::RequestLost,
+                PartialOutage::Replies => CallFate::ReplyLost { there_ms },
             };
         }
         if let Some(why) = self.refused(link.service, &weather, now_ms) {
-            return Fate::Refused { after_ms: there_ms, why };
+            return CallFate::Refused { after_ms: there_ms, why };
         }
         let patience = link.patience_ms;
-        if self.strikes(weather.error, Fault::Error) {
-            Fate::Failed { after_ms: there_ms }
-        } else if self.strikes(weather.throttle, Fault::Throttle) {
-            Fate::Throttled { after_ms: there_ms }
-        } else if self.strikes(weather.request_lost, Fault::RequestLost) {
-            Fate::RequestLost
-        } else if self.strikes(weather.reply_lost, Fault::ReplyLost) {
-            Fate::ReplyLost { there_ms }
-        } else if self.strikes(weather.late, Fault::Late) {
+        if self.draws_fault(weather.error, FaultKind::Error) {
+            CallFate::Failed { after_ms: there_ms }
+        } else if self.draws_fault(weather.throttle, FaultKind::Throttle) {
+            CallFate::Throttled { after_ms: there_ms }
+        } else if self.draws_fault(weather.request_lost, FaultKind::RequestLost) {
+            CallFate::RequestLost
+        } else if self.draws_fault(weather.reply_lost, FaultKind::ReplyLost) {
+            CallFate::ReplyLost { there_ms }
+        } else if self.draws_fault(weather.late, FaultKind::Late) {
             // Late by a moment, or by several lease times.
             let most = if self.rng.bool() { 2 } else { 12 };
-            Fate::ReplyLost { there_ms: patience + self.rng.u64(1..=patience * most) }
-        } else if self.strikes(weather.slow, Fault::Slow) {
+            CallFate::ReplyLost { there_ms: patience + self.rng.u64(1..=patience * most) }
+        } else if self.draws_fault(weather.slow, FaultKind::Slow) {
             let slow = self.rng.u64(1..=patience);
             if self.rng.bool() {
-                Fate::Answered { there_ms: slow, back_ms }
+                CallFate::Answered { there_ms: slow, back_ms }
             } else {
-                Fate::Answered { there_ms, back_ms: slow }
+                CallFate::Answered { there_ms, back_ms: slow }
             }
         } else {
-            Fate::Answered { there_ms, back_ms }
+            CallFate::Answered { there_ms, back_ms }
         }
     }
 
-    fn severed(&self, link: &Link, now_ms: u64) -> Option<Severed> {
+    fn severed(&self, link: &HostLink, now_ms: u64) -> Option<HostOutage> {
         let severed = self.cuts.get(&(link.host, link.service)).copied();
         severed.filter(|severed| now_ms < severed.until_ms)
     }
 
     /// Counts a cut at the first call that meets it, at whichever service.
-    fn meet(&mut self, host: HostId, severed: Severed) {
+    fn count_outage(&mut self, host: HostId, severed: HostOutage) {
         if severed.is_met {
             return;
         }
         self.counts.add(severed.kind);
         let cut = (severed.kind, severed.until_ms);
-        let same = |other: &Severed| (other.kind, other.until_ms) == cut;
+        let same = |other: &HostOutage| (other.kind, other.until_ms) == cut;
         for ((of, _), other) in &mut self.cuts {
             other.is_met |= *of == host && same(other);
         }
     }
 
-    fn refused(&mut self, service: Service, weather: &Weather, now_ms: u64) -> Option<Refusal> {
+    fn refused(
+        &mut self,
+        service: Service,
+        weather: &CallFaultRates,
+        now_ms: u64,
+    ) -> Option<RefusalKind> {
         let refusing = self.refusing.get(&service).filter(|(_, until_ms)| now_ms < *until_ms);
         let why = match refusing {
             Some((why, _)) => *why,
@@ -351,13 +360,13 @@ impl State {
             None => return None,
         };
         self.counts.add(match service {
-            Service::Store => Fault::StoreRefused(why),
-            Service::Stream => Fault::StreamRefused(why),
+            Service::Store => FaultKind::StoreRefused(why),
+            Service::Stream => FaultKind::StreamRefused(why),
         });
         Some(why)
     }
 
-    fn strikes(&mut self, permille: u32, fault: Fault) -> bool {
+    fn draws_fault(&mut self, permille: u32, fault: FaultKind) -> bool {
         let strikes = self.draws(permille);
         if strikes {
             self.counts.add(fault);
@@ -372,7 +381,7 @@ impl State {
 
 /// How one host reaches one service.
 #[derive(Clone)]
-pub struct Link {
+pub struct HostLink {
     /// What carries the calls.
     network: Network,
     /// Who calls.
@@ -383,7 +392,7 @@ pub struct Link {
     patience_ms: u64,
 }
 
-impl Link {
+impl HostLink {
     /// Which host calls.
     pub fn host(&self) -> HostId {
         self.host
@@ -393,7 +402,7 @@ impl Link {
     pub async fn carry<T: Send + 'static>(
         &self,
         serve: impl FnOnce() -> T + Send + 'static,
-    ) -> Carried<T> {
+    ) -> CallResult<T> {
         self.carry_in_two(serve, |reply| reply).await
     }
 
@@ -403,7 +412,7 @@ impl Link {
         &self,
         begin: impl FnOnce() -> B + Send + 'static,
         end: impl FnOnce(B) -> T + Send + 'static,
-    ) -> Carried<T> {
+    ) -> CallResult<T> {
         self.carry_held(begin, end, 0).await
     }
 
@@ -413,27 +422,27 @@ impl Link {
         begin: impl FnOnce() -> B + Send + 'static,
         end: impl FnOnce(B) -> T + Send + 'static,
         hold_ms: u64,
-    ) -> Carried<T> {
+    ) -> CallResult<T> {
         let fate = self.network.state().fate(self, self.network.clock.now_ms());
         match fate {
-            Fate::Failed { after_ms } => {
+            CallFate::Failed { after_ms } => {
                 tokio::time::sleep(Duration::from_millis(after_ms)).await;
-                Carried::Failed
+                CallResult::Failed
             }
-            Fate::Throttled { after_ms } => {
+            CallFate::Throttled { after_ms } => {
                 tokio::time::sleep(Duration::from_millis(after_ms)).await;
-                Carried::Throttled
+                CallResult::Throttled
             }
-            Fate::Refused { after_ms, why } => {
+            CallFate::Refused { after_ms, why } => {
                 tokio::time::sleep(Duration::from_millis(after_ms)).await;
-                Carried::Refused(why)
+                CallResult::Refused(why)
             }
-            Fate::RequestLost => self.silence().await,
-            Fate::ReplyLost { there_ms } => {
+            CallFate::RequestLost => self.silence().await,
+            CallFate::ReplyLost { there_ms } => {
                 self.network.send(there_ms, Box::new(|| drop(begin())));
                 self.silence().await
             }
-            Fate::Answered { there_ms, back_ms } => {
+            CallFate::Answered { there_ms, back_ms } => {
                 let (answer, reply) = oneshot::channel();
                 let network = self.network.clone();
                 let arrive = move || {
@@ -444,16 +453,16 @@ impl Link {
                 };
                 self.network.send(there_ms, Box::new(arrive));
                 match tokio::time::timeout(self.patience(), reply).await {
-                    Ok(Ok(reply)) => Carried::Answered(reply),
-                    Ok(Err(_)) | Err(_) => Carried::Silent,
+                    Ok(Ok(reply)) => CallResult::Answered(reply),
+                    Ok(Err(_)) | Err(_) => CallResult::Silent,
                 }
             }
         }
     }
 
-    async fn silence<T>(&self) -> Carried<T> {
+    async fn silence<T>(&self) -> CallResult<T> {
         tokio::time::sleep(self.patience()).await;
-        Carried::Silent
+        CallResult::Silent
     }
 
     fn patience(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! A subscription behind the network: events arrive at the host's own pace, until the line breaks.
 
-use super::network::Link;
+use super::network::HostLink;
 use super::stream::weather;
 use anabranch::stream::api::{StreamError, Subscription, SubscriptionEvent};
 use anabranch_model::record::Record;
@@ -16,25 +16,25 @@ use tokio::time::Sleep;
 const LOOK_MS: u64 = 25;
 
 /// Who hears of the records that a subscription brings.
-type Heard = Box<dyn Fn(&[Record]) + Send>;
+type RecordObserver = Box<dyn Fn(&[Record]) + Send>;
 
 /// The events of a subscription as one host sees them. The subscription itself is asked again and
 /// again with a waker that wakes nobody: who wakes whom is then no matter of chance.
-pub(super) struct Pushed {
+pub(super) struct FaultySubscription {
     /// The subscription itself.
     inner: Subscription,
     /// The way to it.
-    link: Link,
+    link: HostLink,
     /// Who hears of the records.
-    heard: Heard,
+    heard: RecordObserver,
     /// The pause until the next look.
     pause: Pin<Box<Sleep>>,
     /// Whether the line broke.
     broken: bool,
 }
 
-impl Pushed {
-    pub(super) fn new(inner: Subscription, link: Link, heard: Heard) -> Self {
+impl FaultySubscription {
+    pub(super) fn new(inner: Subscription, link: HostLink, heard: RecordObserver) -> Self {
         Self { inner, link, heard, pause: Box::pin(pause()), broken: false }
     }
 }
@@ -43,7 +43,7 @@ fn pause() -> Sleep {
     tokio::time::sleep(Duration::from_millis(LOOK_MS))
 }
 
-impl Stream for Pushed {
+impl Stream for FaultySubscription {
     type Item = Result<SubscriptionEvent, StreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

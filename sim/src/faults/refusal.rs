@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Why a service refuses a call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// The caller may not do this.
     Denied,
     /// The table, stream or shard does not exist. The simulator says so of ones that do.
@@ -23,7 +23,7 @@ pub enum Refusal {
     Invalid,
 }
 
-impl Refusal {
+impl RefusalKind {
     /// The refusals of a service.
     pub fn of(service: Service) -> &'static [Self] {
         match service {
@@ -60,7 +60,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RefusalKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Denied => "access denied",

@@ -10,19 +10,19 @@ pub(super) const OLD_MS: u64 = 1_000;
 
 /// What rows were before their last changes.
 #[derive(Default)]
-pub(super) struct Past(Vec<Change>);
+pub(super) struct RowHistory(Vec<PastChange>);
 
-struct Change {
+struct PastChange {
     at_ms: u64,
     key: LeaseKey,
     before: Option<Box<Lease>>,
 }
 
-impl Past {
+impl RowHistory {
     /// Notes what a row was until now.
     pub(super) fn changes(&mut self, now_ms: u64, key: LeaseKey, before: Option<Box<Lease>>) {
         self.0.retain(|change| now_ms < change.at_ms + OLD_MS);
-        self.0.push(Change { at_ms: now_ms, key, before });
+        self.0.push(PastChange { at_ms: now_ms, key, before });
     }
 
     /// The rows of a stream, each as it was so many milliseconds ago as `age_ms` says.
@@ -38,7 +38,7 @@ impl Past {
         let changed = self.0.iter().map(|change| &change.key).filter(|key| key.stream == *stream);
         for key in changed.collect::<BTreeSet<_>>() {
             let then_ms = now_ms.saturating_sub(age_ms());
-            let later = |change: &&Change| change.key == *key && change.at_ms > then_ms;
+            let later = |change: &&PastChange| change.key == *key && change.at_ms > then_ms;
             match self.0.iter().find(later).map(|change| change.before.as_deref()) {
                 Some(Some(before)) => drop(rows.insert(key.clone(), before.clone())),
                 Some(None) => drop(rows.remove(key)),

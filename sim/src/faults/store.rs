@@ -1,14 +1,15 @@
 //! A lease store behind the network: calls fail, are lost, or are carried out late.
 
-use super::kind::Fault;
-use super::lag::{Before, Part, Row, SlowCommit};
-use super::network::{Carried, Link};
-use super::refusal::Refusal;
-use crate::history::{History, What};
-use anabranch::lease::{LeaseStore, StorePoll, StoreError};
+use super::kind::FaultKind;
+use super::lag::{CommitPart, PartialCommit, RowBefore, TransactionRow};
+use super::network::{CallResult, HostLink};
+use super::refusal::RefusalKind;
+use crate::history::{History, HistoryEvent};
+use anabranch::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, WorkerRow, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WorkerId, WorkerRow, Write,
+    WriteOutcome,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +22,7 @@ pub struct FaultyStore<S> {
     /// The store itself. It answers at once; all waiting is the network's.
     inner: Arc<S>,
     /// The way to it.
-    link: Link,
+    link: HostLink,
     /// Where writes are noted as they land.
     history: History,
 }
@@ -35,19 +36,22 @@ impl<S> Clone for FaultyStore<S> {
 
 impl<S: LeaseStore> FaultyStore<S> {
     /// The store, reached over `link`.
-    pub fn new(inner: Arc<S>, link: Link, history: History) -> Self {
+    pub fn new(inner: Arc<S>, link: HostLink, history: History) -> Self {
         Self { inner, link, history }
     }
 
     /// The rows of a stream: as they stand, or as a scan shows them.
     async fn rows(&self, stream: &StreamName, scans: bool) -> Result<LeaseListing, StoreError> {
-        let _looking = self.link.begin_look();
+        let _looking = self.link.begin_poll();
         let (stream, link) = (stream.clone(), self.link.clone());
         let list = move |store: &S| {
             let rows = at_once(store.list(&stream))?;
             let rows = link.lags(|lags| lags.list(stream.as_str(), rows));
-            let rows =
-                if scans { LeaseListing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows };
+            let rows = if scans {
+                LeaseListing { rows: link.scan(&stream, rows.rows), ..rows }
+            } else {
+                rows
+            };
             Ok(link.readable_list(rows))
         };
         if !self.link.tears() {
@@ -60,16 +64,16 @@ impl<S: LeaseStore> FaultyStore<S> {
         let end = move |first: Result<LeaseListing, StoreError>| {
             let (first, second) = (first?, again(&late)?);
             let (first_was, second_was) = (first.clone(), second.clone());
-            let torn = torn(first, second);
+            let torn = torn_list(first, second);
             if torn != first_was && torn != second_was {
-                link.count(Fault::TornList);
+                link.count(FaultKind::TornList);
                 let host = link.host();
                 history.note_world(format!("a list of {host} mixes rows of two moments"));
             }
             Ok(torn)
         };
         match self.link.carry_in_two(begin, end).await {
-            Carried::Answered(reply) => reply,
+            CallResult::Answered(reply) => reply,
             other => Err(trouble(&other)),
         }
     }
@@ -80,7 +84,7 @@ impl<S: LeaseStore> FaultyStore<S> {
     ) -> Result<T, StoreError> {
         let inner = Arc::clone(&self.inner);
         match self.link.carry(move || ask(&inner)).await {
-            Carried::Answered(reply) => reply,
+            CallResult::Answered(reply) => reply,
             other => Err(trouble(&other)),
         }
     }
@@ -100,7 +104,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
     }
 
     async fn poll(&self) -> Result<StorePoll, StoreError> {
-        let _looking = self.link.begin_look();
+        let _looking = self.link.begin_poll();
         let link = self.link.clone();
         self.read(move |store| {
             let look = at_once(store.poll())?;
@@ -131,7 +135,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         self.read(move |store| {
             let row = at_once(store.get(&key))?;
             let row = link.lags(|lags| lags.lease(&key, row));
-            row.map(|row| link.reads(&Row::Lease(key)).map(|()| row)).transpose()
+            row.map(|row| link.reads(&TransactionRow::Lease(key)).map(|()| row)).transpose()
         })
         .await
     }
@@ -141,13 +145,13 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         self.read(move |store| {
             let row = at_once(store.worker(&id))?;
             let row = link.lags(|lags| lags.worker(&id, row));
-            row.map(|row| link.reads(&Row::Worker(id)).map(|()| row)).transpose()
+            row.map(|row| link.reads(&TransactionRow::Worker(id)).map(|()| row)).transpose()
         })
         .await
     }
 
     async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
-        let landing = Landing {
+        let landing = PendingWrite {
             inner: Arc::clone(&self.inner),
             history: self.history.clone(),
             link: self.link.clone(),
@@ -159,29 +163,29 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         let arrives = move || {
             if let Some(again_ms) = again_ms {
                 let copy = landing.clone();
-                landing.link.later(again_ms, move || drop(copy.lands_again()));
+                landing.link.later(again_ms, move || drop(copy.apply_again()));
             }
-            landing.lands()
+            landing.apply()
         };
         match self.link.carry_held(arrives, |reply| reply, hold_ms).await {
-            Carried::Answered(reply) => reply,
-            Carried::Silent => Ok(WriteOutcome::Unknown),
+            CallResult::Answered(reply) => reply,
+            CallResult::Silent => Ok(WriteOutcome::Unknown),
             other => Err(trouble(&other)),
         }
     }
 }
 
 /// A write on its way.
-struct Landing<S> {
+struct PendingWrite<S> {
     inner: Arc<S>,
     history: History,
-    link: Link,
+    link: HostLink,
     write: Write,
     /// How it becomes visible, if not at once.
-    slowly: Option<SlowCommit>,
+    slowly: Option<PartialCommit>,
 }
 
-impl<S> Clone for Landing<S> {
+impl<S> Clone for PendingWrite<S> {
     fn clone(&self) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -193,28 +197,28 @@ impl<S> Clone for Landing<S> {
     }
 }
 
-impl<S: LeaseStore> Landing<S> {
-    fn lands(&self) -> Result<WriteOutcome, StoreError> {
-        let row = Row::of(&self.write);
+impl<S: LeaseStore> PendingWrite<S> {
+    fn apply(&self) -> Result<WriteOutcome, StoreError> {
+        let row = TransactionRow::of(&self.write);
         if row.as_ref().is_some_and(|row| self.link.lags(|lags| lags.has(row))) {
-            return Err(Refusal::Busy.of_store());
+            return Err(RefusalKind::Busy.of_store());
         }
         self.reads()?;
         self.note_past()?;
         let slowly = self.slowly.zip(row);
-        let before = slowly.is_some().then(|| self.stands()).transpose()?;
+        let before = slowly.is_some().then(|| self.current_row()).transpose()?;
         let outcome = at_once(self.inner.write(&self.write))?;
         if let (Some((slowly, of)), Some((version, row))) = (slowly, before)
             && at_once(self.inner.poll())?.version != version
         {
-            let part = Part { of, shown: slowly.row_is_late.then_some(row) };
+            let part = CommitPart { of, shown: slowly.row_is_late.then_some(row) };
             self.link.lag(slowly.for_ms, part);
             let late = if slowly.row_is_late { "row" } else { "version" };
             let words = format!("the {late} of what follows shows {} ms late", slowly.for_ms);
             self.history.note_world(words);
         }
         let (write, host) = (self.write.clone(), self.link.host());
-        self.history.note(host, What::Landed { write, outcome: outcome.clone() });
+        self.history.note(host, HistoryEvent::WriteApplied { write, outcome: outcome.clone() });
         Ok(outcome)
     }
 
@@ -225,7 +229,7 @@ impl<S: LeaseStore> Landing<S> {
             Write::Worker { id, .. } => at_once(self.inner.worker(id))?.is_some(),
             Write::Stream { .. } => false,
         };
-        match Row::of(&self.write).filter(|_| there) {
+        match TransactionRow::of(&self.write).filter(|_| there) {
             Some(row) => self.link.reads(&row),
             None => Ok(()),
         }
@@ -241,28 +245,30 @@ impl<S: LeaseStore> Landing<S> {
         Ok(())
     }
 
-    fn lands_again(&self) -> Result<WriteOutcome, StoreError> {
-        self.link.count(Fault::Twice);
+    fn apply_again(&self) -> Result<WriteOutcome, StoreError> {
+        self.link.count(FaultKind::Twice);
         self.history.note_world(format!("a write of {} arrives again", self.link.host()));
-        self.lands()
+        self.apply()
     }
 
     /// The version and the row as they stand.
-    fn stands(&self) -> Result<(Option<u64>, Before), StoreError> {
+    fn current_row(&self) -> Result<(Option<u64>, RowBefore), StoreError> {
         let version = at_once(self.inner.poll())?.version;
         let row = match &self.write {
             Write::Worker { id, .. } => {
-                Before::Worker(at_once(self.inner.worker(id))?.map(Box::new))
+                RowBefore::Worker(at_once(self.inner.worker(id))?.map(Box::new))
             }
-            Write::Lease { key, .. } => Before::Lease(at_once(self.inner.get(key))?.map(Box::new)),
-            Write::Stream { .. } => Before::Lease(None),
+            Write::Lease { key, .. } => {
+                RowBefore::Lease(at_once(self.inner.get(key))?.map(Box::new))
+            }
+            Write::Stream { .. } => RowBefore::Lease(None),
         };
         Ok((version, row))
     }
 }
 
 /// The first half of a list as it was at one moment, the second as it was at a later one.
-fn torn(first: LeaseListing, second: LeaseListing) -> LeaseListing {
+fn torn_list(first: LeaseListing, second: LeaseListing) -> LeaseListing {
     let Some(middle) = first.rows.get(first.rows.len() / 2).map(|lease| lease.key.clone()) else {
         return second;
     };
@@ -274,11 +280,11 @@ fn torn(first: LeaseListing, second: LeaseListing) -> LeaseListing {
     torn
 }
 
-fn trouble<T>(how: &Carried<Result<T, StoreError>>) -> StoreError {
+fn trouble<T>(how: &CallResult<Result<T, StoreError>>) -> StoreError {
     let store = "sim".to_owned();
     match how {
-        Carried::Refused(why) => why.of_store(),
-        Carried::Throttled => {
+        CallResult::Refused(why) => why.of_store(),
+        CallResult::Throttled => {
             StoreError::Throttled { store, detail: "the simulator's weather".to_owned() }
         }
         _ => StoreError::Unreachable {

@@ -1,12 +1,12 @@
 //! A stream behind the network: calls fail, are lost, or are carried out late.
 
-use super::kind::Fault as Kind;
-use super::network::{Carried, Link};
-use super::push::Pushed;
+use super::kind::FaultKind as Kind;
+use super::network::{CallResult, HostLink};
+use super::push::FaultySubscription;
 use super::store::at_once;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::record::Record;
@@ -19,13 +19,13 @@ pub struct FaultyStream<A> {
     /// The stream itself. It answers at once; all waiting is the network's.
     inner: Arc<A>,
     /// The way to it.
-    link: Link,
+    link: HostLink,
     /// Who hears of all records that arrive.
-    heard: Heard,
+    heard: ArrivalObserver,
 }
 
 /// Who hears of all records that arrive at a host.
-pub type Heard = Arc<dyn Fn(&StreamName, &[Record]) + Send + Sync>;
+pub type ArrivalObserver = Arc<dyn Fn(&StreamName, &[Record]) + Send + Sync>;
 
 impl<A> Clone for FaultyStream<A> {
     fn clone(&self) -> Self {
@@ -36,13 +36,13 @@ impl<A> Clone for FaultyStream<A> {
 
 impl<A: StreamApi> FaultyStream<A> {
     /// The stream, reached over `link`.
-    pub fn new(inner: Arc<A>, link: Link) -> Self {
+    pub fn new(inner: Arc<A>, link: HostLink) -> Self {
         Self { inner, link, heard: Arc::new(|_, _| ()) }
     }
 
     /// Tells `heard` of all records that arrive.
     #[must_use]
-    pub fn heard_by(mut self, heard: Heard) -> Self {
+    pub fn observed_by(mut self, heard: ArrivalObserver) -> Self {
         self.heard = heard;
         self
     }
@@ -60,11 +60,11 @@ impl<A: StreamApi> FaultyStream<A> {
             if is_hidden { Err(weather(Fault::Missing, operation, &name)) } else { ask(&inner) }
         };
         let fault = match self.link.carry(answer).await {
-            Carried::Answered(reply) => return reply,
-            Carried::Failed => Fault::NotSent,
-            Carried::Throttled => Fault::Throttled,
-            Carried::Refused(why) => why.of_stream(),
-            Carried::Silent => Fault::ReplyLost,
+            CallResult::Answered(reply) => return reply,
+            CallResult::Failed => Fault::NotSent,
+            CallResult::Throttled => Fault::Throttled,
+            CallResult::Refused(why) => why.of_stream(),
+            CallResult::Silent => Fault::ReplyLost,
         };
         Err(weather(fault, operation, target))
     }
@@ -179,7 +179,7 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         let events = self.call("SubscribeToShard", &consumer.name, ask).await?;
         let (stream, heard) = (stream_of(consumer), Arc::clone(&self.heard));
         let heard = move |records: &[Record]| heard(&stream, records);
-        Ok(Box::pin(Pushed::new(events, self.link.clone(), Box::new(heard))))
+        Ok(Box::pin(FaultySubscription::new(events, self.link.clone(), Box::new(heard))))
     }
 
     async fn put_records(

@@ -1,8 +1,8 @@
 //! Rows that are there and can't be read for a while, as if a later version of the library or an
 //! operator had written them. Lists and looks name them; a call for one of them alone fails.
 
-use super::lag::Row;
-use anabranch::lease::{StorePoll, StoreError};
+use super::lag::TransactionRow;
+use anabranch::lease::{StoreError, StorePoll};
 use anabranch_model::lease::{Lease, LeaseListing, UnreadableRow, WorkerRow};
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ const WHY: &str = "the simulator spoiled it";
 
 /// The rows that can't be read, and until when.
 #[derive(Default)]
-pub(super) struct SpoiledRows(BTreeMap<Row, u64>);
+pub(super) struct UnreadableRows(BTreeMap<TransactionRow, u64>);
 
-impl SpoiledRows {
-    pub(super) fn add(&mut self, row: Row, until_ms: u64) {
+impl UnreadableRows {
+    pub(super) fn add(&mut self, row: TransactionRow, until_ms: u64) {
         self.0.insert(row, until_ms);
     }
 
@@ -27,13 +27,13 @@ impl SpoiledRows {
         self.0.clear();
     }
 
-    pub(super) fn has(&self, row: &Row) -> bool {
+    pub(super) fn has(&self, row: &TransactionRow) -> bool {
         self.0.contains_key(row)
     }
 
     /// A list as it can be read.
     pub(super) fn list(&self, mut listing: LeaseListing) -> LeaseListing {
-        let is_spoiled = |row: &Lease| self.has(&Row::Lease(row.key.clone()));
+        let is_spoiled = |row: &Lease| self.has(&TransactionRow::Lease(row.key.clone()));
         let (spoiled, rows): (Vec<Lease>, Vec<Lease>) =
             listing.rows.into_iter().partition(is_spoiled);
         listing.rows = rows;
@@ -44,7 +44,7 @@ impl SpoiledRows {
 
     /// A look as it can be read.
     pub(super) fn look(&self, mut look: StorePoll) -> StorePoll {
-        let is_spoiled = |row: &WorkerRow| self.has(&Row::Worker(row.id.clone()));
+        let is_spoiled = |row: &WorkerRow| self.has(&TransactionRow::Worker(row.id.clone()));
         let (spoiled, workers): (Vec<WorkerRow>, Vec<WorkerRow>) =
             look.workers.into_iter().partition(is_spoiled);
         look.workers = workers;
@@ -55,10 +55,10 @@ impl SpoiledRows {
 }
 
 /// The error of a call for a row that can't be read.
-pub(super) fn unreadable(row: &Row) -> StoreError {
+pub(super) fn unreadable(row: &TransactionRow) -> StoreError {
     let row = match row {
-        Row::Lease(key) => key.to_string(),
-        Row::Worker(id) => id.to_string(),
+        TransactionRow::Lease(key) => key.to_string(),
+        TransactionRow::Worker(id) => id.to_string(),
     };
     StoreError::UnreadableRow { store: "sim".to_owned(), row, detail: WHY.to_owned() }
 }

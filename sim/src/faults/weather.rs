@@ -1,12 +1,12 @@
 //! How bad the calls to one service are, while it can be reached at all.
 
 use super::network::Service;
-use super::refusal::Refusal;
+use super::refusal::RefusalKind;
 use fastrand::Rng;
 
 /// How often, in a thousand calls, each thing goes wrong, and how long calls take.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Weather {
+pub struct CallFaultRates {
     /// The usual time of one way, at most.
     pub latency_ms: u64,
     /// Calls of which one way takes up to the caller's whole patience.
@@ -36,7 +36,7 @@ pub struct Weather {
     /// Calls that are refused for one of the reasons in `refusals`.
     pub refused: u32,
     /// Why calls are refused.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusalKind>,
     /// Transactions of the store that become visible row by row. No fault: a table of DynamoDB does
     /// so at any time, and [`Network::clear`](super::Network::clear) leaves it as it is.
     pub slow_commit: u32,
@@ -44,9 +44,9 @@ pub struct Weather {
     pub old_scan: u32,
 }
 
-impl Weather {
+impl CallFaultRates {
     /// Every call is answered, after a moment.
-    pub fn fair() -> Self {
+    pub fn none() -> Self {
         Self {
             latency_ms: 10,
             slow: 0,
@@ -70,7 +70,7 @@ impl Weather {
 
     /// Some things go wrong and others don't, so that each seed is another kind of bad day: with
     /// everything at once, one fault hides what another would show.
-    pub fn foul(rng: &mut Rng) -> Self {
+    pub fn random(rng: &mut Rng) -> Self {
         let far = rng.u32(0..3) == 0;
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
         Self {
@@ -82,15 +82,15 @@ impl Weather {
             late: often(80),
             torn: often(300),
             latency_ms: if far { rng.u64(60..400) } else { rng.u64(2..60) },
-            ..Self::fair()
+            ..Self::none()
         }
     }
 
     /// A bad day of a stream that is read: lists and iterators can be old as well.
-    pub fn foul_stream(rng: &mut Rng) -> Self {
+    pub fn random_stream(rng: &mut Rng) -> Self {
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
         let (stale, expired) = (often(700), often(100));
-        Self { stale, expired, ..Self::foul(rng) }
+        Self { stale, expired, ..Self::random(rng) }
     }
 
     /// The same day, on which reads may err about the end of a shard. Drawn apart, so that the rest
@@ -112,7 +112,7 @@ impl Weather {
 
     /// The same day, on which rows of the store may turn unreadable for a while. Drawn apart.
     #[must_use]
-    pub fn with_spoiled_rows(self, seed: u64) -> Self {
+    pub fn with_unreadable_rows(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7370_6f69_6c65_6400);
         let spoiled = if rng.u32(0..3) == 0 { rng.u32(1..=20) } else { 0 };
         Self { spoiled, ..self }
@@ -126,8 +126,8 @@ impl Weather {
             Service::Stream => 0x7265_6675_7365_7372,
         };
         let mut rng = Rng::with_seed(seed ^ salt);
-        let all = Refusal::of(service).iter().copied();
-        let refusals: Vec<Refusal> = all.filter(|_| rng.u32(0..3) == 0).collect();
+        let all = RefusalKind::of(service).iter().copied();
+        let refusals: Vec<RefusalKind> = all.filter(|_| rng.u32(0..3) == 0).collect();
         let refused = if refusals.is_empty() || rng.bool() { 0 } else { rng.u32(1..=30) };
         Self { refused, refusals, ..self }
     }

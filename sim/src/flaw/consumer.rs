@@ -79,7 +79,7 @@ pub enum ConsumerFlaw {
     /// Now and then a record is not handed to the handler.
     SkipsARecord,
     /// Now and then a record is handed to the handler twice.
-    HandsTwice,
+    DeliversTwice,
     /// Now and then two records of a lane change places.
     SwapsNeighbours,
     /// The byte budget is not kept.
@@ -87,9 +87,9 @@ pub enum ConsumerFlaw {
 
     // Dead letters.
     /// Now and then a dead letter is acknowledged and not stored.
-    LosesALetter,
+    LosesDeadLetter,
     /// Now and then a dead letter is stored without its last bytes.
-    CutsALetter,
+    CutsDeadLetter,
 
     // Effects exactly once.
     /// The effects of a transaction stay although its checkpoint is refused.
@@ -129,11 +129,11 @@ impl ConsumerFlaw {
         Self::SkipsWhatFailed,
         Self::AcksBeforeItIsDone,
         Self::SkipsARecord,
-        Self::HandsTwice,
+        Self::DeliversTwice,
         Self::SwapsNeighbours,
         Self::IgnoresItsBudget,
-        Self::LosesALetter,
-        Self::CutsALetter,
+        Self::LosesDeadLetter,
+        Self::CutsDeadLetter,
         Self::KeepsRefusedEffects,
         Self::CommitsOverAnyRow,
     ];

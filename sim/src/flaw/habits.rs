@@ -1,33 +1,34 @@
 //! A worker with a bad habit: what passes between it and the store is bent, or its reader goes on.
 
-use super::Flaw;
-use super::rename::OldId;
+use super::LeaseFlaw;
+use super::rename::ReusedWorkerId;
 use anabranch::clock::Clock;
-use anabranch::lease::{LeaseStore, StorePoll, StoreError};
+use anabranch::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Deadline, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome,
-    WriteRefusal, StoredRow, LeaseValidity, WorkerRow, WorkerChange, WorkerId, WorkerState, Write,
+    ApplicationFacts, Deadline, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, LeaseToken,
+    LeaseValidity, Nonce, StoredRow, WorkerChange, WorkerId, WorkerRow, WorkerState, Write,
+    WriteOutcome, WriteRefusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What one life of a worker has seen go by, for readers that go on where they should stop.
 #[derive(Debug)]
-pub struct Habits {
+pub struct WorkerFlaws {
     /// What is broken.
-    flaw: Flaw,
+    flaw: LeaseFlaw,
     /// The lease time.
     lease_time_ms: u64,
     /// The beats of each id.
-    beats: Mutex<BTreeMap<WorkerId, Beats>>,
+    beats: Mutex<BTreeMap<WorkerId, BeatLog>>,
     /// The terms of which a pass or a release was answered.
     given: Mutex<BTreeSet<(LeaseKey, u64)>>,
 }
 
 /// The beats of one id.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beats {
+struct BeatLog {
     /// The counter as last answered.
     counter: u64,
     /// When the last successful one was answered, by the worker's clock.
@@ -38,31 +39,32 @@ struct Beats {
     refused: bool,
 }
 
-impl Habits {
+impl WorkerFlaws {
     /// The habits of a new life.
-    pub fn new(flaw: Flaw, lease_time_ms: u64) -> Arc<Self> {
+    pub fn new(flaw: LeaseFlaw, lease_time_ms: u64) -> Arc<Self> {
         let (beats, given) = (Mutex::default(), Mutex::default());
         Arc::new(Self { flaw, lease_time_ms, beats, given })
     }
 
     /// Whether a reader goes on although its grip is lost.
-    pub fn ignores_a_loss(&self) -> bool {
-        matches!(self.flaw, Flaw::RenewsAfterItsExpiry | Flaw::DeadlineFromTheReply)
+    pub fn ignores_lost_lease(&self) -> bool {
+        matches!(self.flaw, LeaseFlaw::RenewsAfterExpiry | LeaseFlaw::DeadlineFromReply)
     }
 
     /// Whether a reader goes on although it has finished.
-    pub fn ignores_a_pass(&self) -> bool {
-        self.flaw == Flaw::GoesOnAfterAPass
+    pub fn ignores_hand_over(&self) -> bool {
+        self.flaw == LeaseFlaw::DeliversAfterHandOver
     }
 
     /// Whether a reader may deliver, by the library's word and by the broken rule.
     pub fn may_deliver(&self, hold: &LeaseToken, grip_says: bool, now_ms: u64) -> bool {
         let beats = self.beats().get(&hold.owner).copied().unwrap_or_default();
         match self.flaw {
-            Flaw::RenewsAfterItsExpiry => !beats.refused,
-            Flaw::DeadlineFromTheReply => {
+            LeaseFlaw::RenewsAfterExpiry => !beats.refused,
+            LeaseFlaw::DeadlineFromReply => {
                 let deadline = Deadline::new(self.lease_time_ms, beats.answered_ms);
-                grip_says || (!beats.refused && deadline.validity_at(now_ms) == LeaseValidity::Valid)
+                grip_says
+                    || (!beats.refused && deadline.validity_at(now_ms) == LeaseValidity::Valid)
             }
             _ => grip_says,
         }
@@ -71,7 +73,7 @@ impl Habits {
     /// Whether a reader still delivers under a hold that it has let go of.
     pub fn goes_on(&self, hold: &LeaseToken, let_go_ms: u64, now_ms: u64) -> bool {
         let given = self.given().contains(&(hold.key.clone(), hold.term));
-        self.ignores_a_pass() && !given && now_ms < let_go_ms + self.lease_time_ms / 2
+        self.ignores_hand_over() && !given && now_ms < let_go_ms + self.lease_time_ms / 2
     }
 
     /// Beats on under an id whose time is over. Returns whether the reader may go on.
@@ -79,7 +81,7 @@ impl Habits {
         let counter = {
             let mut all = self.beats();
             let beats = all.entry(id.clone()).or_default();
-            if beats.refused || self.flaw != Flaw::RenewsAfterItsExpiry {
+            if beats.refused || self.flaw != LeaseFlaw::RenewsAfterExpiry {
                 return !beats.refused;
             }
             if now_ms < beats.renewed_ms + self.lease_time_ms / 3 {
@@ -128,7 +130,7 @@ impl Habits {
         }
     }
 
-    fn beats(&self) -> MutexGuard<'_, BTreeMap<WorkerId, Beats>> {
+    fn beats(&self) -> MutexGuard<'_, BTreeMap<WorkerId, BeatLog>> {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,27 +141,27 @@ impl Habits {
 
 /// A store as a worker with a bad habit uses it.
 #[derive(Debug)]
-pub struct Rash<S> {
+pub struct FlawedWorkerStore<S> {
     /// The store as others use it.
     inner: S,
     /// What this life has seen go by.
-    habits: Arc<Habits>,
+    habits: Arc<WorkerFlaws>,
     /// The worker's clock.
     clock: Clock,
     /// Workers that this one believes to have fenced.
     believed_fenced: Mutex<BTreeSet<WorkerId>>,
     /// The host's old id, under which every life joins.
-    id: Mutex<OldId>,
+    id: Mutex<ReusedWorkerId>,
 }
 
-impl<S: LeaseStore> Rash<S> {
+impl<S: LeaseStore> FlawedWorkerStore<S> {
     /// The store as the worker `name` uses it in one life.
-    pub fn new(inner: S, habits: Arc<Habits>, clock: Clock, name: &str) -> Self {
-        let id = Mutex::new(OldId::new(name));
+    pub fn new(inner: S, habits: Arc<WorkerFlaws>, clock: Clock, name: &str) -> Self {
+        let id = Mutex::new(ReusedWorkerId::new(name));
         Self { inner, habits, clock, believed_fenced: Mutex::default(), id }
     }
 
-    fn has(&self, flaw: Flaw) -> bool {
+    fn has(&self, flaw: LeaseFlaw) -> bool {
         self.habits.flaw == flaw
     }
 
@@ -167,7 +169,7 @@ impl<S: LeaseStore> Rash<S> {
         self.believed_fenced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn id(&self) -> MutexGuard<'_, OldId> {
+    fn id(&self) -> MutexGuard<'_, ReusedWorkerId> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,36 +177,39 @@ impl<S: LeaseStore> Rash<S> {
         if self.believed_fenced().contains(&row.id) {
             row.state = WorkerState::Fenced;
         }
-        if self.has(Flaw::WatchesByItsOwnLeaseTime) {
+        if self.has(LeaseFlaw::UsesOwnLeaseTime) {
             row.lease_time_ms = None;
         }
-        if self.has(Flaw::JoinsUnderTheOldId) { self.id().worker(row) } else { row }
+        if self.has(LeaseFlaw::ReusesWorkerId) { self.id().worker(row) } else { row }
     }
 
     fn seen_lease(&self, row: Lease) -> Lease {
-        if self.has(Flaw::JoinsUnderTheOldId) { self.id().lease(row) } else { row }
+        if self.has(LeaseFlaw::ReusesWorkerId) { self.id().lease(row) } else { row }
     }
 
     async fn send(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match (self.habits.flaw, write) {
             (
-                Flaw::TakesWithoutTheFence,
+                LeaseFlaw::TakesWithoutFence,
                 Write::Worker { id, change: WorkerChange::Fence { .. }, .. },
             ) => Ok(match self.inner.worker(id).await? {
                 Some(row) => {
                     self.believed_fenced().insert(id.clone());
                     WriteOutcome::Done(StoredRow::Worker(self.seen(row)))
                 }
-                None => WriteOutcome::Refused { why: WriteRefusal::Missing, now: Some(StoredRow::Absent) },
+                None => WriteOutcome::Refused {
+                    why: WriteRefusal::Missing,
+                    now: Some(StoredRow::Absent),
+                },
             }),
             (
-                Flaw::TakesFromABeatingOwner,
+                LeaseFlaw::TakesFromLiveOwner,
                 Write::Lease { key, change: LeaseChange::RequestHandOver { taker, term }, nonce },
             ) => {
                 let take = LeaseChange::Take { taker: taker.clone(), term: *term };
                 self.inner.write(&Write::lease(key, take, *nonce)).await
             }
-            (Flaw::JoinsUnderTheOldId, _) => self.send_as_before(write).await,
+            (LeaseFlaw::ReusesWorkerId, _) => self.send_as_before(write).await,
             _ => self.inner.write(write).await,
         }
     }
@@ -224,7 +229,10 @@ impl<S: LeaseStore> Rash<S> {
             Write::Worker { id, change: WorkerChange::Fence { .. }, .. }
                 if self.id().is_mine(id) =>
             {
-                return Ok(WriteOutcome::Refused { why: WriteRefusal::Fenced, now: Some(StoredRow::Absent) });
+                return Ok(WriteOutcome::Refused {
+                    why: WriteRefusal::Fenced,
+                    now: Some(StoredRow::Absent),
+                });
             }
             _ => {}
         }
@@ -234,7 +242,7 @@ impl<S: LeaseStore> Rash<S> {
     }
 }
 
-impl<S: LeaseStore> LeaseStore for Rash<S> {
+impl<S: LeaseStore> LeaseStore for FlawedWorkerStore<S> {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }
@@ -274,7 +282,7 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
-        let asked = if self.has(Flaw::JoinsUnderTheOldId) && self.id().is_mine(id) {
+        let asked = if self.has(LeaseFlaw::ReusesWorkerId) && self.id().is_mine(id) {
             self.id().old().clone()
         } else {
             id.clone()
@@ -294,7 +302,7 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
             Write::Worker { id, .. } => StoredRow::of_worker(self.worker(id).await?.as_ref()),
             Write::Stream { .. } => self.inner.read_back(write).await?,
         };
-        let lies = self.has(Flaw::ReadBackComparesTheCounterOnly);
+        let lies = self.has(LeaseFlaw::ReadBackComparesCounterOnly);
         Ok(if lies { by_the_counter(write, stored) } else { stored })
     }
 }

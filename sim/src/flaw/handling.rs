@@ -15,18 +15,18 @@ const NOW_AND_THEN: u64 = 8;
 
 /// The way from one life's consumer to its handler.
 #[derive(Debug)]
-pub struct Handling {
+pub struct FlawedHandler {
     /// The broken rule.
     flaw: ConsumerFlaw,
     /// The sessions of each shard.
-    sessions: Mutex<BTreeMap<Arc<LeaseKey>, Sessions>>,
+    sessions: Mutex<BTreeMap<Arc<LeaseKey>, TermSessions>>,
     /// Calls that run on after their record was acknowledged.
     early: Mutex<JoinSet<Result<(), HandlerError>>>,
 }
 
 /// The sessions of one shard, by the terms under which they deliver.
 #[derive(Debug, Default)]
-struct Sessions {
+struct TermSessions {
     /// The term of the newest.
     newest: Option<u64>,
     /// The term of the session before it.
@@ -39,7 +39,7 @@ struct Sessions {
     waits: Option<Delivery>,
 }
 
-impl Handling {
+impl FlawedHandler {
     /// The way of a new life.
     pub fn new(flaw: ConsumerFlaw) -> Self {
         Self { flaw, sessions: Mutex::default(), early: Mutex::default() }
@@ -69,7 +69,7 @@ impl Handling {
                 vec![delivery]
             }
             ConsumerFlaw::SkipsARecord if shows => Vec::new(),
-            ConsumerFlaw::HandsTwice if shows => vec![delivery.clone(), delivery],
+            ConsumerFlaw::DeliversTwice if shows => vec![delivery.clone(), delivery],
             ConsumerFlaw::SwapsNeighbours if shows => {
                 sessions.waits = Some(delivery);
                 Vec::new()
@@ -89,7 +89,7 @@ impl Handling {
         let last = batch.records.len().saturating_sub(1);
         match self.flaw {
             ConsumerFlaw::SkipsARecord => drop(batch.records.pop()),
-            ConsumerFlaw::HandsTwice => batch.records.extend(batch.records.last().cloned()),
+            ConsumerFlaw::DeliversTwice => batch.records.extend(batch.records.last().cloned()),
             ConsumerFlaw::SwapsNeighbours if last > 0 => batch.records.swap(last - 1, last),
             _ => {}
         }
@@ -97,7 +97,7 @@ impl Handling {
     }
 
     /// What the consumer hears of a call of the handler.
-    pub async fn heard(
+    pub async fn handler_result(
         &self,
         call: impl Future<Output = Result<(), HandlerError>> + Send + 'static,
     ) -> Result<(), HandlerError> {
@@ -112,7 +112,7 @@ impl Handling {
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, Sessions>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, TermSessions>> {
         // Each change is a few plain assignments, so a panic leaves no half of one.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,58 +13,58 @@ pub mod stream;
 pub mod handling;
 pub mod producer;
 
-pub use habits::{Habits, Rash};
-pub use handling::Handling;
-pub use rules::Lax;
-pub use store::Warped;
-pub use stream::Bent;
+pub use habits::{FlawedWorkerStore, WorkerFlaws};
+pub use handling::FlawedHandler;
+pub use rules::FlawedRulesStore;
+pub use store::FlawedStore;
+pub use stream::FlawedStream;
 
 use std::fmt;
 
 /// One thing that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Flaw {
+pub enum LeaseFlaw {
     /// Nothing is.
     #[default]
     None,
     /// A take does not look at the term.
-    SkipsTheCounter,
+    SkipsTermCheck,
     /// The owner goes on past its deadline, beats on, and stops only when a beat is refused.
-    RenewsAfterItsExpiry,
+    RenewsAfterExpiry,
     /// A silent owner's leases are taken without the fence.
-    TakesWithoutTheFence,
+    TakesWithoutFence,
     /// The fence asks for the counter as read just now.
-    FencesOnANewerCounter,
+    FencesNewerCounter,
     /// The own deadline counts from the reply to the beat.
-    DeadlineFromTheReply,
+    DeadlineFromReply,
     /// A read-back looks at the counter, not at owner and content.
-    ReadBackComparesTheCounterOnly,
+    ReadBackComparesCounterOnly,
     /// A taker takes from an owner whose heart beats, instead of asking for the lease.
-    TakesFromABeatingOwner,
+    TakesFromLiveOwner,
     /// A checkpoint does not look at the one that it replaces.
     CheckpointSkipsWhatItReplaces,
     /// The owner delivers on under the term of a pass or release that it sent, until the reply.
-    GoesOnAfterAPass,
+    DeliversAfterHandOver,
     /// A worker joins again under its old id.
-    JoinsUnderTheOldId,
+    ReusesWorkerId,
     /// A worker is watched for the lease time of its watcher, not for its own.
-    WatchesByItsOwnLeaseTime,
+    UsesOwnLeaseTime,
 }
 
-impl Flaw {
+impl LeaseFlaw {
     /// Every flaw.
     pub const ALL: [Self; 11] = [
-        Self::SkipsTheCounter,
-        Self::RenewsAfterItsExpiry,
-        Self::TakesWithoutTheFence,
-        Self::FencesOnANewerCounter,
-        Self::DeadlineFromTheReply,
-        Self::ReadBackComparesTheCounterOnly,
-        Self::TakesFromABeatingOwner,
+        Self::SkipsTermCheck,
+        Self::RenewsAfterExpiry,
+        Self::TakesWithoutFence,
+        Self::FencesNewerCounter,
+        Self::DeadlineFromReply,
+        Self::ReadBackComparesCounterOnly,
+        Self::TakesFromLiveOwner,
         Self::CheckpointSkipsWhatItReplaces,
-        Self::GoesOnAfterAPass,
-        Self::JoinsUnderTheOldId,
-        Self::WatchesByItsOwnLeaseTime,
+        Self::DeliversAfterHandOver,
+        Self::ReusesWorkerId,
+        Self::UsesOwnLeaseTime,
     ];
 
     /// The flaw of that name.
@@ -73,7 +73,7 @@ impl Flaw {
     }
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for LeaseFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{self:?}"))
     }

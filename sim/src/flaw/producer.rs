@@ -1,8 +1,8 @@
 //! What can be broken on purpose around producers, and the stream as such a producer reaches it.
 
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -16,10 +16,10 @@ const NOW_AND_THEN: u64 = 5;
 
 /// What is wrong on purpose, to see that the checkers notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wrong {
+pub enum ProducerFlaw {
     /// Nothing.
     #[default]
-    Nothing,
+    None,
     /// Containers of a shard go side by side.
     NoOrder,
     /// Keys go on behind a hole.
@@ -35,12 +35,12 @@ pub enum Wrong {
     /// A request whose reply was lost counts as never sent.
     LostReplyIsARefusal,
     /// A container goes to another shard than its keys belong to.
-    RoutesAstray,
+    Misroutes,
     /// An outcome is told twice.
-    TellsTwice,
+    CompletesTwice,
 }
 
-impl Wrong {
+impl ProducerFlaw {
     /// Everything that can be wrong.
     pub const ALL: [Self; 9] = [
         Self::NoOrder,
@@ -50,8 +50,8 @@ impl Wrong {
         Self::LosesAnEntry,
         Self::SendsWhatItGaveUp,
         Self::LostReplyIsARefusal,
-        Self::RoutesAstray,
-        Self::TellsTwice,
+        Self::Misroutes,
+        Self::CompletesTwice,
     ];
 
     /// The one of that name.
@@ -65,10 +65,10 @@ impl Wrong {
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ProducerFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Nothing => "nothing",
+            Self::None => "nothing",
             Self::NoOrder => "no-order",
             Self::GoOn => "go-on",
             Self::SendsLate => "sends-late",
@@ -76,25 +76,25 @@ impl fmt::Display for Wrong {
             Self::LosesAnEntry => "loses-an-entry",
             Self::SendsWhatItGaveUp => "sends-what-it-gave-up",
             Self::LostReplyIsARefusal => "lost-reply-is-a-refusal",
-            Self::RoutesAstray => "routes-astray",
-            Self::TellsTwice => "tells-twice",
+            Self::Misroutes => "routes-astray",
+            Self::CompletesTwice => "tells-twice",
         })
     }
 }
 
 /// A stream that does not quite do what its producer asks.
 #[derive(Debug)]
-pub struct Crooked<A> {
+pub struct FlawedProducerStream<A> {
     /// The stream.
     inner: A,
     /// What is wrong.
-    wrong: Wrong,
+    wrong: ProducerFlaw,
     /// What it remembers.
-    memory: Mutex<Memory>,
+    memory: Mutex<FlawMemory>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct FlawMemory {
     /// Counts requests.
     requests: u64,
     /// Where something was placed before.
@@ -103,9 +103,9 @@ struct Memory {
     later: Vec<PutEntry>,
 }
 
-impl<A: StreamApi> Crooked<A> {
+impl<A: StreamApi> FlawedProducerStream<A> {
     /// The stream, with something wrong or nothing.
-    pub fn new(inner: A, wrong: Wrong) -> Self {
+    pub fn new(inner: A, wrong: ProducerFlaw) -> Self {
         Self { inner, wrong, memory: Mutex::default() }
     }
 
@@ -121,11 +121,11 @@ impl<A: StreamApi> Crooked<A> {
         };
         let answer = placed.map(PutEntryResult::Placed);
         match (self.wrong, answer) {
-            (Wrong::SendsLate, Some(answer)) if shows => {
+            (ProducerFlaw::SendsLate, Some(answer)) if shows => {
                 self.memory().later.extend_from_slice(entries);
                 return Ok(vec![answer; entries.len()]);
             }
-            (Wrong::LosesAnEntry, Some(answer)) if shows => {
+            (ProducerFlaw::LosesAnEntry, Some(answer)) if shows => {
                 let Some((_, sent)) = entries.split_last() else { return Ok(Vec::new()) };
                 let mut results = match sent {
                     [] => Vec::new(),
@@ -134,7 +134,7 @@ impl<A: StreamApi> Crooked<A> {
                 results.push(answer);
                 return Ok(results);
             }
-            (Wrong::RoutesAstray, _) if shows => {
+            (ProducerFlaw::Misroutes, _) if shows => {
                 let astray = |entry: &PutEntry| {
                     let HashKey(place) = HashKey::effective(entry.key.as_str(), entry.hash);
                     PutEntry { hash: Some(HashKey(!place)), ..entry.clone() }
@@ -153,10 +153,10 @@ impl<A: StreamApi> Crooked<A> {
         for (entry, result) in entries.iter().zip(&mut results) {
             match (result, self.wrong) {
                 (PutEntryResult::Placed(placement), _) => memory.placed = Some(placement.clone()),
-                (PutEntryResult::Failed { .. }, Wrong::SendsWhatItGaveUp) => {
+                (PutEntryResult::Failed { .. }, ProducerFlaw::SendsWhatItGaveUp) => {
                     memory.later.push(entry.clone());
                 }
-                (result @ PutEntryResult::Failed { .. }, Wrong::PlacedForRefused) => {
+                (result @ PutEntryResult::Failed { .. }, ProducerFlaw::PlacedForRefused) => {
                     if let Some(placed) = memory.placed.clone() {
                         *result = PutEntryResult::Placed(placed);
                     }
@@ -167,13 +167,13 @@ impl<A: StreamApi> Crooked<A> {
         Ok(results)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, FlawMemory> {
         // Each change is one assignment, so a panic leaves no half of one.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<A: StreamApi> StreamApi for Crooked<A> {
+impl<A: StreamApi> StreamApi for FlawedProducerStream<A> {
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
         self.inner.describe(stream).await
     }
@@ -239,7 +239,7 @@ impl<A: StreamApi> StreamApi for Crooked<A> {
         entries: &[PutEntry],
     ) -> Result<Vec<PutEntryResult>, StreamError> {
         self.put(stream, entries).await.map_err(|error| match (self.wrong, error.fault) {
-            (Wrong::LostReplyIsARefusal, Fault::ReplyLost) => {
+            (ProducerFlaw::LostReplyIsARefusal, Fault::ReplyLost) => {
                 StreamError { fault: Fault::NotSent, ..error }
             }
             _ => error,

@@ -2,13 +2,13 @@
 //! shown under the id that it believes to have.
 
 use anabranch_model::lease::{
-    HandOver, Lease, LeaseChange, WriteOutcome, StoredRow, WorkerRow, WorkerChange, WorkerId, Write,
+    HandOver, Lease, LeaseChange, StoredRow, WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use std::collections::BTreeSet;
 
 /// The old id of a host, and what its worker believes.
 #[derive(Clone, Debug)]
-pub(super) struct OldId {
+pub(super) struct ReusedWorkerId {
     /// The id that the store sees.
     old: WorkerId,
     /// The ids under which this life has joined.
@@ -19,7 +19,7 @@ pub(super) struct OldId {
     offset: u64,
 }
 
-impl OldId {
+impl ReusedWorkerId {
     pub(super) fn new(name: &str) -> Self {
         let old = WorkerId::of_join(name, 0);
         Self { old, believed: BTreeSet::new(), now: None, offset: 0 }

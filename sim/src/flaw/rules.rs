@@ -1,30 +1,30 @@
 //! A memory store, one rule of which may be broken.
 
-use super::Flaw;
+use super::LeaseFlaw;
 use crate::faults::store::at_once;
-use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal,
-    StoredRow, WorkerRow, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, StoredRow,
+    WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome, WriteRefusal,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A memory store, one rule of which may be broken.
 #[derive(Debug)]
-pub struct Lax {
+pub struct FlawedRulesStore {
     /// The rows.
     inner: MemoryStore,
     /// What is broken.
-    flaw: Flaw,
+    flaw: LeaseFlaw,
     /// Checkpoints that were stored whatever they replaced. They stand before those of the rows.
     checkpoints: Mutex<BTreeMap<LeaseKey, Checkpoint>>,
 }
 
-impl Lax {
+impl FlawedRulesStore {
     /// The store, with one flaw or none.
-    pub fn new(inner: MemoryStore, flaw: Flaw) -> Self {
+    pub fn new(inner: MemoryStore, flaw: LeaseFlaw) -> Self {
         Self { inner, flaw, checkpoints: Mutex::default() }
     }
 
@@ -39,18 +39,18 @@ impl Lax {
             && let Some(row) = self.inner.snapshot().lease(key)
         {
             match (self.flaw, change) {
-                (Flaw::SkipsTheCounter, LeaseChange::Take { term, .. }) => *term = row.term,
+                (LeaseFlaw::SkipsTermCheck, LeaseChange::Take { term, .. }) => *term = row.term,
                 // In KCL's layout the counter is all that fences a checkpoint.
-                (Flaw::SkipsTheCounter, LeaseChange::Checkpoint { term, .. })
+                (LeaseFlaw::SkipsTermCheck, LeaseChange::Checkpoint { term, .. })
                     if self.layout() == Layout::Kcl =>
                 {
                     *term = row.term;
                 }
                 (
-                    Flaw::CheckpointSkipsWhatItReplaces,
+                    LeaseFlaw::CheckpointSkipsWhatItReplaces,
                     LeaseChange::Checkpoint { owner, term, to, .. },
                 ) => return Ok(self.store_any(row, owner, *term, to)),
-                (Flaw::CheckpointSkipsWhatItReplaces, LeaseChange::End { replaces, .. }) => {
+                (LeaseFlaw::CheckpointSkipsWhatItReplaces, LeaseChange::End { replaces, .. }) => {
                     *replaces = row.checkpoint.clone();
                     self.checkpoints().remove(key);
                 }
@@ -59,7 +59,7 @@ impl Lax {
         }
         // As if the fence had read the counter just before it was sent.
         if let Write::Worker { id, change: WorkerChange::Fence { counter }, .. } = &mut write
-            && self.flaw == Flaw::FencesOnANewerCounter
+            && self.flaw == LeaseFlaw::FencesNewerCounter
             && let Some(row) = self.inner.snapshot().worker(id)
         {
             *counter = row.counter;
@@ -102,7 +102,7 @@ impl Lax {
     }
 }
 
-impl LeaseStore for Lax {
+impl LeaseStore for FlawedRulesStore {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }

@@ -1,11 +1,12 @@
 //! A store as a consumer with a broken rule sees it: what passes between them is bent.
 
 use super::consumer::ConsumerFlaw;
-use anabranch::lease::{LeaseStore, StorePoll, StoreError};
+use anabranch::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, NewLease,
-    Nonce, WriteOutcome, WriteRefusal, StoredRow, WorkerRow, WorkerChange, WorkerId, WorkerState, Write,
+    ApplicationFacts, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, LeaseListing,
+    NewLease, Nonce, StoredRow, WorkerChange, WorkerId, WorkerRow, WorkerState, Write,
+    WriteOutcome, WriteRefusal,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ const NOW_AND_THEN: u64 = 4;
 
 /// A store that may show what is not so.
 #[derive(Debug)]
-pub struct Warped<S> {
+pub struct FlawedStore<S> {
     /// The store.
     inner: S,
     /// The broken rule.
@@ -32,7 +33,7 @@ pub struct Warped<S> {
     writes: AtomicU64,
 }
 
-impl<S: LeaseStore> Warped<S> {
+impl<S: LeaseStore> FlawedStore<S> {
     /// The store, with one flaw or none.
     pub fn new(inner: S, flaw: ConsumerFlaw) -> Self {
         Self {
@@ -105,7 +106,9 @@ impl<S: LeaseStore> Warped<S> {
                 let row = Lease { checkpoint: to.clone(), nonce, ..row };
                 WriteOutcome::Done(StoredRow::Lease(Box::new(row)))
             }
-            None => WriteOutcome::Refused { why: WriteRefusal::Missing, now: Some(StoredRow::Absent) },
+            None => {
+                WriteOutcome::Refused { why: WriteRefusal::Missing, now: Some(StoredRow::Absent) }
+            }
         })
     }
 
@@ -124,7 +127,7 @@ impl<S: LeaseStore> Warped<S> {
     }
 
     /// The write as the flaw has it sent, or the answer that it gives itself.
-    async fn bent(&self, write: &Write) -> Result<Result<Write, WriteOutcome>, StoreError> {
+    async fn flawed_write(&self, write: &Write) -> Result<Result<Write, WriteOutcome>, StoreError> {
         use ConsumerFlaw as Flaw;
         let Write::Lease { key, change, nonce } = write else { return Ok(Ok(write.clone())) };
         let lease = |change| Write::lease(key, change, *nonce);
@@ -181,7 +184,11 @@ impl<S: LeaseStore> Warped<S> {
     }
 
     /// The outcome as the flaw has it seen.
-    async fn seen(&self, write: &Write, outcome: WriteOutcome) -> Result<WriteOutcome, StoreError> {
+    async fn flawed_outcome(
+        &self,
+        write: &Write,
+        outcome: WriteOutcome,
+    ) -> Result<WriteOutcome, StoreError> {
         use ConsumerFlaw as Flaw;
         Ok(match (self.flaw, write, outcome) {
             (_, _, WriteOutcome::Done(StoredRow::Lease(row))) => {
@@ -199,7 +206,12 @@ impl<S: LeaseStore> Warped<S> {
             ) => {
                 self.fenced.store(true, Ordering::Relaxed);
                 let (counter, state) = (counter + 1, WorkerState::Alive);
-                WriteOutcome::Done(StoredRow::Worker(WorkerRow { counter, state, nonce: *nonce, ..row }))
+                WriteOutcome::Done(StoredRow::Worker(WorkerRow {
+                    counter,
+                    state,
+                    nonce: *nonce,
+                    ..row
+                }))
             }
             (_, _, outcome) => outcome,
         })
@@ -238,7 +250,7 @@ fn forgets(new: &NewLease) -> bool {
     !new.parents.is_empty() && number.is_some_and(|number| number % 2 == 1)
 }
 
-impl<S: LeaseStore> LeaseStore for Warped<S> {
+impl<S: LeaseStore> LeaseStore for FlawedStore<S> {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }
@@ -290,10 +302,10 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
         if let Write::Worker { id, change: WorkerChange::Join { .. }, .. } = write {
             self.mine().insert(id.clone());
         }
-        match self.bent(write).await? {
+        match self.flawed_write(write).await? {
             Ok(sent) => {
                 let outcome = self.inner.write(&sent).await?;
-                self.seen(write, outcome).await
+                self.flawed_outcome(write, outcome).await
             }
             Err(answer) => Ok(answer),
         }

@@ -2,8 +2,9 @@
 
 use super::consumer::ConsumerFlaw;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription, SubscriptionEvent,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    SubscriptionEvent,
 };
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::aggregate::encode::{self, AggregateBuilder};
@@ -24,7 +25,7 @@ const NOW_AND_THEN: u64 = 3;
 
 /// A stream that may give what is not so.
 #[derive(Debug)]
-pub struct Bent<A> {
+pub struct FlawedStream<A> {
     /// The stream.
     inner: A,
     /// The broken rule.
@@ -37,7 +38,7 @@ pub struct Bent<A> {
     letters: AtomicU64,
 }
 
-impl<A: StreamApi> Bent<A> {
+impl<A: StreamApi> FlawedStream<A> {
     /// The stream, with one flaw or none.
     pub fn new(inner: A, flaw: ConsumerFlaw) -> Self {
         let (expired, letters) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -49,7 +50,7 @@ impl<A: StreamApi> Bent<A> {
         self.letters.fetch_add(1, Ordering::Relaxed) % NOW_AND_THEN == NOW_AND_THEN - 1
     }
 
-    async fn bend(
+    async fn apply_flaw(
         &self,
         stream: &StreamName,
         (iterator, limit): (&ShardIterator, u32),
@@ -122,9 +123,9 @@ fn without_the_last(record: Record) -> Record {
 }
 
 /// A subscription of which the last record of each event is lost.
-struct Shortened(Subscription);
+struct ShortenedSubscription(Subscription);
 
-impl Stream for Shortened {
+impl Stream for ShortenedSubscription {
     type Item = Result<SubscriptionEvent, StreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -138,7 +139,7 @@ impl Stream for Shortened {
     }
 }
 
-impl<A: StreamApi> StreamApi for Bent<A> {
+impl<A: StreamApi> StreamApi for FlawedStream<A> {
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
         self.inner.describe(stream).await
     }
@@ -173,7 +174,7 @@ impl<A: StreamApi> StreamApi for Bent<A> {
         limit: u32,
     ) -> Result<FetchedRecords, StreamError> {
         match self.inner.records(stream, iterator, limit).await {
-            Ok(fetched) => self.bend(stream, (iterator, limit), fetched).await,
+            Ok(fetched) => self.apply_flaw(stream, (iterator, limit), fetched).await,
             Err(error) => {
                 if error.fault == Fault::IteratorExpired {
                     self.expired.store(true, Ordering::Relaxed);
@@ -211,7 +212,7 @@ impl<A: StreamApi> StreamApi for Bent<A> {
     ) -> Result<Subscription, StreamError> {
         let events = self.inner.subscribe(consumer, shard, at).await?;
         Ok(match self.flaw {
-            ConsumerFlaw::DropsTheLastPushed => Box::pin(Shortened(events)),
+            ConsumerFlaw::DropsTheLastPushed => Box::pin(ShortenedSubscription(events)),
             _ => events,
         })
     }
@@ -231,11 +232,11 @@ impl<A: StreamApi> StreamApi for Bent<A> {
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         match self.flaw {
-            ConsumerFlaw::LosesALetter if self.now_and_then() => Ok(Placement {
+            ConsumerFlaw::LosesDeadLetter if self.now_and_then() => Ok(Placement {
                 shard: ShardId::from_index(0),
                 sequence: SequenceNumber::from_limbs(0, 0, 1).expect("1 is a sequence number"),
             }),
-            ConsumerFlaw::CutsALetter if self.now_and_then() => {
+            ConsumerFlaw::CutsDeadLetter if self.now_and_then() => {
                 let mut entry = entry.clone();
                 entry.data.truncate(entry.data.len().saturating_sub(3));
                 self.inner.put_record(stream, &entry, after).await

@@ -1,16 +1,16 @@
 //! The four cases of a reshard (seen or not, split or merge), each with every kind of trouble.
 
-use super::report::Report;
-use super::stage::{Setting, Stage};
-use crate::faults::Weather;
-use crate::faults::chaos::Blow;
+use super::report::SeedReport;
+use super::stage::{ConsumerScenario, ScenarioSettings};
+use crate::faults::CallFaultRates;
+use crate::faults::chaos::HostFault;
 use crate::faults::network::Service;
-use crate::fleet::{LEASE_TIME_MS, Temper};
-use crate::supply::Mix;
+use crate::fleet::{HandlerBehavior, LEASE_TIME_MS};
+use crate::supply::RecordMix;
 
 /// Whether the fleet runs while the stream is resharded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum ReshardTiming {
     /// It does.
     Online,
     /// It is down, and finds the change when it starts.
@@ -19,7 +19,7 @@ pub enum When {
 
 /// How the stream is resharded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum ReshardKind {
     /// One shard becomes two.
     Split,
     /// Two shards become one.
@@ -28,7 +28,7 @@ pub enum Change {
 
 /// What goes wrong around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum ReshardFault {
     /// A worker is asked to stop.
     GracefulStop,
     /// A worker dies.
@@ -51,30 +51,35 @@ pub enum Trouble {
 }
 
 /// The weather that a trouble brings.
-fn weather(trouble: Trouble) -> Weather {
-    let fair = Weather { latency_ms: 40, ..Weather::fair() };
+fn weather(trouble: ReshardFault) -> CallFaultRates {
+    let fair = CallFaultRates { latency_ms: 40, ..CallFaultRates::none() };
     match trouble {
-        Trouble::LostReplies => Weather { reply_lost: 200, late: 100, ..fair },
-        Trouble::Throttling => Weather { throttle: 400, ..fair },
-        Trouble::ExpiredIterators => Weather { expired: 400, ..fair },
-        Trouble::FalseEnds => Weather { false_end: 300, stale: 500, ..fair },
+        ReshardFault::LostReplies => CallFaultRates { reply_lost: 200, late: 100, ..fair },
+        ReshardFault::Throttling => CallFaultRates { throttle: 400, ..fair },
+        ReshardFault::ExpiredIterators => CallFaultRates { expired: 400, ..fair },
+        ReshardFault::FalseEnds => CallFaultRates { false_end: 300, stale: 500, ..fair },
         _ => fair,
     }
 }
 
 /// Runs one case.
-pub fn run(when: When, change: Change, trouble: Trouble, seed: u64) -> Report {
-    let mut stage = Stage::new(Setting {
+pub fn run(
+    when: ReshardTiming,
+    change: ReshardKind,
+    trouble: ReshardFault,
+    seed: u64,
+) -> SeedReport {
+    let mut stage = ConsumerScenario::new(ScenarioSettings {
         seed,
         replay: format!("cases::run({when:?}, {change:?}, {trouble:?}, {seed})"),
         hosts: 2,
-        mix: Mix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
-        temper: Temper { lanes: vec![1, 2, 4], call_ms: 40, ..Temper::default() },
+        mix: RecordMix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
+        temper: HandlerBehavior { lanes: vec![1, 2, 4], call_ms: 40, ..HandlerBehavior::default() },
         put_every_ms: 50,
-        ..Setting::default()
+        ..ScenarioSettings::default()
     });
     stage.run(5_000);
-    if when == When::Offline {
+    if when == ReshardTiming::Offline {
         stage.stop_all();
     }
     for service in [Service::Store, Service::Stream] {
@@ -82,33 +87,33 @@ pub fn run(when: When, change: Change, trouble: Trouble, seed: u64) -> Report {
     }
     stage.pause(1_500);
     match change {
-        Change::Split => stage.supply().split(0),
-        Change::Merge => stage.supply().merge(0),
+        ReshardKind::Split => stage.supply().split(0),
+        ReshardKind::Merge => stage.supply().merge(0),
     };
-    if when == When::Offline {
+    if when == ReshardTiming::Offline {
         stage.pause(1_000);
         stage.world.boot_all();
     }
     stage.pause(2_000);
-    befall(&mut stage, trouble);
+    apply_fault(&mut stage, trouble);
     stage.run(8_000);
     stage.quiet(None);
     stage.judge(true)
 }
 
-fn befall(stage: &mut Stage, trouble: Trouble) {
+fn apply_fault(stage: &mut ConsumerScenario, trouble: ReshardFault) {
     let host = stage.any_host();
     match trouble {
-        Trouble::GracefulStop => stage.world.befall(Blow::Stop(host, 1_000)),
-        Trouble::Crash => stage.world.befall(Blow::Crash(host, 1_000)),
-        Trouble::Zombie => stage.world.befall(Blow::Freeze(host, LEASE_TIME_MS * 2)),
-        Trouble::StoreOutage => {
+        ReshardFault::GracefulStop => stage.world.apply_fault(HostFault::Stop(host, 1_000)),
+        ReshardFault::Crash => stage.world.apply_fault(HostFault::Crash(host, 1_000)),
+        ReshardFault::Zombie => stage.world.apply_fault(HostFault::Freeze(host, LEASE_TIME_MS * 2)),
+        ReshardFault::StoreOutage => {
             stage.fleet.ground.network.outage(Service::Store, LEASE_TIME_MS * 3 / 2);
         }
-        Trouble::TrimmedParents => stage.trim(),
-        Trouble::LostReplies
-        | Trouble::Throttling
-        | Trouble::ExpiredIterators
-        | Trouble::FalseEnds => {}
+        ReshardFault::TrimmedParents => stage.trim(),
+        ReshardFault::LostReplies
+        | ReshardFault::Throttling
+        | ReshardFault::ExpiredIterators
+        | ReshardFault::FalseEnds => {}
     }
 }

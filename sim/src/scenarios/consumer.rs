@@ -1,14 +1,14 @@
 //! Consumers: whole fleets under random faults, with at least one reshard and one crash each.
 
-use super::report::Report;
-use super::stage::{Setting, Stage};
-use crate::faults::chaos::Blow;
+use super::report::SeedReport;
+use super::stage::{ConsumerScenario, ScenarioSettings};
+use crate::faults::chaos::HostFault;
 use crate::faults::network::Service;
-use crate::faults::{Chaos, LeaseTimes, Weather};
+use crate::faults::{CallFaultRates, HostFaultRates, LeaseTimes};
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::fleet::{LEASE_TIME_MS, Temper};
-use crate::modes::Mode;
-use crate::supply::Mix;
+use crate::fleet::{HandlerBehavior, LEASE_TIME_MS};
+use crate::modes::SimMode;
+use crate::supply::RecordMix;
 use crate::workload::EPOCH_MS;
 use anabranch::consumer::FetchMode;
 use anabranch_model::lease::Layout;
@@ -26,7 +26,7 @@ const PAST_MS: u64 = 3_000;
 
 /// What happens once, beside what chance brings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Event {
+enum ScenarioEvent {
     Reshard,
     ReshardAll,
     Crash,
@@ -35,28 +35,31 @@ enum Event {
 }
 
 /// Runs one seed: a time of faults, then a quiet one.
-pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
+pub fn run(seed: u64, flaw: ConsumerFlaw) -> SeedReport {
     run_in(seed, flaw, None)
 }
 
 /// The same, with this processing mode in place of the one that is drawn.
-pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
+pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<SimMode>) -> SeedReport {
     let mut rng = Rng::with_seed(seed ^ 0x636f_6e73_756d_6572);
     let mut extra = Rng::with_seed(seed ^ 0x006d_6f72_6521);
     let mut setting = setting(seed, flaw, &mut rng, &mut extra);
     setting.temper.mode = mode.unwrap_or(setting.temper.mode);
-    let mut stage = Stage::new(setting);
+    let mut stage = ConsumerScenario::new(setting);
     if extra.u32(0..6) == 0 {
         before_the_first_start(&mut stage, &mut extra);
     }
     let network = stage.fleet.ground.network.clone();
-    let store =
-        Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
-    let store = store.with_spoiled_rows(seed);
+    let store = CallFaultRates::random(&mut rng)
+        .with_repeats(seed)
+        .with_slow_commits(seed)
+        .with_old_scans(seed);
+    let store = store.with_unreadable_rows(seed);
     network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
-    let stream = Weather::foul_stream(&mut rng).with_false_ends(seed);
+    let stream = CallFaultRates::random_stream(&mut rng).with_false_ends(seed);
     network.set_weather(Service::Stream, stream.with_refusals(seed, Service::Stream));
-    let chaos = Chaos::foul_stream(&mut rng, LEASE_TIME_MS).with_lone_cuts(seed, LEASE_TIME_MS);
+    let chaos = HostFaultRates::random_with_stream(&mut rng, LEASE_TIME_MS)
+        .with_lone_cuts(seed, LEASE_TIME_MS);
     let chaos = chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS);
     stage.world.set_chaos(chaos);
     let mut now_ms = 0;
@@ -67,14 +70,14 @@ pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
         stage.run(at_ms.saturating_sub(now_ms));
         now_ms = now_ms.max(at_ms);
         match event {
-            Event::Reshard => stage.reshard(),
-            Event::ReshardAll => stage.reshard_all(),
-            Event::Trim => stage.trim(),
-            Event::HideStream => stage.hide_stream(),
-            Event::Crash => {
-                now_ms += stage.until_one_lives();
+            ScenarioEvent::Reshard => stage.reshard(),
+            ScenarioEvent::ReshardAll => stage.reshard_all(),
+            ScenarioEvent::Trim => stage.trim(),
+            ScenarioEvent::HideStream => stage.hide_stream(),
+            ScenarioEvent::Crash => {
+                now_ms += stage.wait_for_live_host();
                 let host = stage.any_living_host();
-                stage.world.befall(Blow::Crash(host, rng.u64(50..LEASE_TIME_MS * 2)));
+                stage.world.apply_fault(HostFault::Crash(host, rng.u64(50..LEASE_TIME_MS * 2)));
             }
         }
     }
@@ -85,8 +88,8 @@ pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
 }
 
 /// The stream has a past when the first worker starts.
-fn before_the_first_start(stage: &mut Stage, rng: &mut Rng) {
-    stage.hold_back();
+fn before_the_first_start(stage: &mut ConsumerScenario, rng: &mut Rng) {
+    stage.keep_down();
     stage.pause(PAST_MS);
     for _ in 0..rng.u32(0..3) {
         stage.reshard();
@@ -100,7 +103,7 @@ fn before_the_first_start(stage: &mut Stage, rng: &mut Rng) {
 }
 
 /// Draws a setting: from `rng` what each seed has, from `more` what some seeds have beside it.
-fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Setting {
+fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> ScenarioSettings {
     let large = rng.u32(0..10) == 0;
     let slow = rng.u32(0..4) == 0;
     let fetch = if rng.u32(0..4) == 0 { FetchMode::FanOut } else { FetchMode::Poll };
@@ -109,18 +112,19 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
     let layout = if more.u32(0..4) == 0 { Layout::Kcl } else { Layout::Native };
     let old_rows = layout == Layout::Kcl && more.u32(0..4) == 0;
     let modes = [
-        Mode::Batches(more.usize(1..20)),
-        Mode::Processors(more.usize(4..24)),
-        Mode::Streams(more.u32(1..20)),
+        SimMode::Batches(more.usize(1..20)),
+        SimMode::Processors(more.usize(4..24)),
+        SimMode::Streams(more.u32(1..20)),
         // Each call waits for the store several times, so that fewer records would pile up.
-        Mode::ExactlyOnce(more.usize(4..24)),
+        SimMode::ExactlyOnce(more.usize(4..24)),
     ];
-    let mut drawn = if more.u32(0..5) < 2 { Mode::Each } else { modes[more.usize(0..modes.len())] };
-    if layout == Layout::Kcl && matches!(drawn, Mode::ExactlyOnce(_)) {
-        drawn = Mode::Each;
+    let mut drawn =
+        if more.u32(0..5) < 2 { SimMode::Each } else { modes[more.usize(0..modes.len())] };
+    if layout == Layout::Kcl && matches!(drawn, SimMode::ExactlyOnce(_)) {
+        drawn = SimMode::Each;
     }
     // A record that is put aside and comes again after a crash may have its effect, too.
-    let parks = !matches!(drawn, Mode::ExactlyOnce(_)) && more.u32(0..5) == 0;
+    let parks = !matches!(drawn, SimMode::ExactlyOnce(_)) && more.u32(0..5) == 0;
     let (attempts, fails) = (parks.then(|| more.u32(1..=3)), parks.then(|| more.u64(100..500)));
     let start = match more.u32(0..8) {
         0 | 1 if !old_rows => StartPosition::Latest,
@@ -138,15 +142,15 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
     let two_streams = apart.u32(0..8) == 0;
     // A worker that was told that one of them is gone asks again as often as it audits.
     let audit_ms = if two_streams { audit_ms.min(apart.u64(1_000..10_000)) } else { audit_ms };
-    Setting {
+    ScenarioSettings {
         seed,
         replay: format!("cargo xtask sim --consumer --seed {seed}"),
         hosts,
-        mix: Mix { two_streams, shards, keys, bytes_max: if large { 60_000 } else { 40 } },
+        mix: RecordMix { two_streams, shards, keys, bytes_max: if large { 60_000 } else { 40 } },
         start,
         layout,
         old_rows,
-        temper: Temper {
+        temper: HandlerBehavior {
             lanes: if rng.bool() { vec![1] } else { vec![1, 2, 3, 7] },
             fetch,
             mode: drawn,
@@ -177,14 +181,14 @@ fn blocking_calls(seed: u64) -> u64 {
 
 /// What happens when, in order: reshards, a crash, and at times the end of retention or a reshard of
 /// all shards at once.
-fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, Event)> {
-    let mut events = vec![Event::Reshard, Event::Crash];
-    events.extend((0..rng.usize(0..6)).map(|_| Event::Reshard));
+fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, ScenarioEvent)> {
+    let mut events = vec![ScenarioEvent::Reshard, ScenarioEvent::Crash];
+    events.extend((0..rng.usize(0..6)).map(|_| ScenarioEvent::Reshard));
     if rng.u32(0..6) == 0 {
-        events.push(Event::Trim);
+        events.push(ScenarioEvent::Trim);
     }
     if more.u32(0..6) == 0 {
-        events.push(Event::ReshardAll);
+        events.push(ScenarioEvent::ReshardAll);
     }
     let mut at = |event| (rng.u64(500..FAULTS_MS), event);
     events.into_iter().map(&mut at).collect()
@@ -192,8 +196,8 @@ fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, Event)> {
 
 /// Some of several streams are said to be deleted for a while. Drawn apart. A worker that has only
 /// one ends when it hears that.
-fn hidden_streams(seed: u64, streams: usize) -> Vec<(u64, Event)> {
+fn hidden_streams(seed: u64, streams: usize) -> Vec<(u64, ScenarioEvent)> {
     let mut rng = Rng::with_seed(seed ^ 0x6869_6464_656e_0000);
     let count = if streams > 1 { rng.usize(0..3) } else { 0 };
-    (0..count).map(|_| (rng.u64(5_000..FAULTS_MS), Event::HideStream)).collect()
+    (0..count).map(|_| (rng.u64(5_000..FAULTS_MS), ScenarioEvent::HideStream)).collect()
 }

@@ -1,22 +1,22 @@
 //! Stories that broke earlier designs or other clients, each played on purpose.
 
-use super::report::Report;
-use super::stage::{Setting, Stage};
-use crate::faults::Weather;
-use crate::faults::chaos::Blow;
+use super::report::SeedReport;
+use super::stage::{ConsumerScenario, ScenarioSettings};
+use crate::faults::CallFaultRates;
+use crate::faults::chaos::HostFault;
 use crate::faults::network::Service;
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::fleet::Temper;
-use crate::history::{HostId, What};
-use crate::supply::Mix;
-use anabranch_model::lease::{LeaseChange, WriteOutcome, Write};
+use crate::fleet::HandlerBehavior;
+use crate::history::{HistoryEvent, HostId};
+use crate::supply::RecordMix;
+use anabranch_model::lease::{LeaseChange, Write, WriteOutcome};
 
 /// How many shards the stream begins with whose first sync nobody survives.
 pub const FIRST_SHARDS: u32 = 6;
 
 /// A story that is played on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Story {
+pub enum FixedScenario {
     /// G becomes A and B, B and X become M, and X is drained while G is still read: M has a row
     /// before B has one.
     MergedChildBeforeItsParent,
@@ -36,7 +36,7 @@ pub enum Story {
     FullBudget,
 }
 
-impl Story {
+impl FixedScenario {
     /// Every story.
     pub const ALL: [Self; 8] = [
         Self::MergedChildBeforeItsParent,
@@ -51,43 +51,43 @@ impl Story {
 }
 
 /// Plays a story.
-pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
-    let full = story == Story::FullBudget;
-    let shards = if story == Story::DeathInTheFirstSync { FIRST_SHARDS } else { 2 };
-    let mut stage = Stage::new(Setting {
+pub fn run(story: FixedScenario, seed: u64, flaw: ConsumerFlaw) -> SeedReport {
+    let full = story == FixedScenario::FullBudget;
+    let shards = if story == FixedScenario::DeathInTheFirstSync { FIRST_SHARDS } else { 2 };
+    let mut stage = ConsumerScenario::new(ScenarioSettings {
         seed,
         replay: format!("fixed::run({story:?}, {seed}, {flaw:?})"),
         hosts: 3,
-        mix: Mix {
+        mix: RecordMix {
             two_streams: false,
             shards,
             keys: 12,
             bytes_max: if full { 400_000 } else { 40 },
         },
-        temper: Temper {
+        temper: HandlerBehavior {
             lanes: vec![1, 3],
             call_ms: if full { 400 } else { 30 },
             memory_bytes: if full { 16 << 20 } else { 256 << 20 },
-            ..Temper::default()
+            ..HandlerBehavior::default()
         },
         flaw,
-        ..Setting::default()
+        ..ScenarioSettings::default()
     });
     match story {
-        Story::MergedChildBeforeItsParent => merged_child(&mut stage),
-        Story::TwoGenerations => two_generations(&mut stage),
-        Story::DeathInTheFirstSync => death_in_the_first_sync(&mut stage),
-        Story::PastRetentionUnread => past_retention(&mut stage),
-        Story::TornLists => torn_lists(&mut stage),
-        Story::AllStartTogether => all_start_together(&mut stage),
-        Story::FailuresDuringARestart => failures_during_a_restart(&mut stage),
-        Story::FullBudget => full_budget(&mut stage),
+        FixedScenario::MergedChildBeforeItsParent => merged_child(&mut stage),
+        FixedScenario::TwoGenerations => two_generations(&mut stage),
+        FixedScenario::DeathInTheFirstSync => death_in_the_first_sync(&mut stage),
+        FixedScenario::PastRetentionUnread => past_retention(&mut stage),
+        FixedScenario::TornLists => torn_lists(&mut stage),
+        FixedScenario::AllStartTogether => all_start_together(&mut stage),
+        FixedScenario::FailuresDuringARestart => failures_during_a_restart(&mut stage),
+        FixedScenario::FullBudget => full_budget(&mut stage),
     }
     stage.quiet(None);
     stage.judge(true)
 }
 
-fn merged_child(stage: &mut Stage) {
+fn merged_child(stage: &mut ConsumerScenario) {
     stage.puts = false;
     stage.run(4_000);
     stage.put_into(0, 300);
@@ -99,7 +99,7 @@ fn merged_child(stage: &mut Stage) {
     stage.run(10_000);
 }
 
-fn two_generations(stage: &mut Stage) {
+fn two_generations(stage: &mut ConsumerScenario) {
     stage.puts = false;
     stage.run(4_000);
     stage.put_into(0, 200);
@@ -114,30 +114,34 @@ fn two_generations(stage: &mut Stage) {
     stage.run(6_000);
 }
 
-fn death_in_the_first_sync(stage: &mut Stage) {
+fn death_in_the_first_sync(stage: &mut ConsumerScenario) {
     let network = stage.fleet.ground.network.clone();
-    network.set_weather(Service::Store, Weather { latency_ms: 300, ..Weather::fair() });
-    let made = |stage: &Stage| stage.fleet.ground.history.any(is_create);
+    network
+        .set_weather(Service::Store, CallFaultRates { latency_ms: 300, ..CallFaultRates::none() });
+    let made = |stage: &ConsumerScenario| stage.fleet.ground.history.any(is_create);
     while !made(stage) && stage.world.now_ms() < 60_000 {
         stage.run(20);
     }
     for host in 0..3 {
-        stage.world.befall(Blow::Crash(HostId(host), 500));
+        stage.world.apply_fault(HostFault::Crash(HostId(host), 500));
     }
     let rows = stage.rows().len();
     stage.fleet.ground.history.note_world(format!("all are dead with {rows} rows"));
     stage.run(3_000);
 }
 
-fn is_create(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
+fn is_create(what: &HistoryEvent) -> bool {
+    let HistoryEvent::WriteApplied {
+        write: Write::Lease { change, .. },
+        outcome: WriteOutcome::Done(_),
+    } = what
     else {
         return false;
     };
     matches!(change, LeaseChange::Create(_))
 }
 
-fn past_retention(stage: &mut Stage) {
+fn past_retention(stage: &mut ConsumerScenario) {
     stage.run(4_000);
     stage.stop_all();
     stage.put_into(0, 50);
@@ -152,34 +156,35 @@ fn past_retention(stage: &mut Stage) {
     stage.run(6_000);
 }
 
-fn torn_lists(stage: &mut Stage) {
+fn torn_lists(stage: &mut ConsumerScenario) {
     // A reply that takes its time leaves room for a change of rows in both halves.
-    let torn = Weather { torn: 1_000, latency_ms: 330, ..Weather::fair() };
+    let torn = CallFaultRates { torn: 1_000, latency_ms: 330, ..CallFaultRates::none() };
     stage.fleet.ground.network.set_weather(Service::Store, torn);
     for round in 0..10 {
         stage.pause(2_000);
         stage.reshard();
         if round % 3 == 2 {
             let host = stage.any_host();
-            stage.world.befall(Blow::Stop(host, 500));
+            stage.world.apply_fault(HostFault::Stop(host, 500));
         }
     }
     stage.run(3_000);
 }
 
-fn all_start_together(stage: &mut Stage) {
-    let bad = Weather { error: 500, reply_lost: 200, latency_ms: 100, ..Weather::fair() };
+fn all_start_together(stage: &mut ConsumerScenario) {
+    let bad =
+        CallFaultRates { error: 500, reply_lost: 200, latency_ms: 100, ..CallFaultRates::none() };
     for service in [Service::Store, Service::Stream] {
         stage.fleet.ground.network.set_weather(service, bad.clone());
     }
     stage.run(10_000);
 }
 
-fn failures_during_a_restart(stage: &mut Stage) {
+fn failures_during_a_restart(stage: &mut ConsumerScenario) {
     stage.run(4_000);
     stage.reshard();
     stage.stop_all();
-    let bad = Weather { error: 800, latency_ms: 20, ..Weather::fair() };
+    let bad = CallFaultRates { error: 800, latency_ms: 20, ..CallFaultRates::none() };
     stage.fleet.ground.network.set_weather(Service::Stream, bad);
     stage.run(500);
     stage.reshard();
@@ -187,7 +192,7 @@ fn failures_during_a_restart(stage: &mut Stage) {
     stage.run(12_000);
 }
 
-fn full_budget(stage: &mut Stage) {
+fn full_budget(stage: &mut ConsumerScenario) {
     stage.puts = false;
     for at in 0..2 {
         stage.put_into(at, 100);

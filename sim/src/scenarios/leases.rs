@@ -1,21 +1,23 @@
 //! Leases: real coordinators over a memory store behind the network, with pretend readers.
 
-use super::report::Report;
-use crate::checkers::{self, Quiet, Violation, liveness};
+use super::report::SeedReport;
+use crate::checkers::{self, QuietPhase, Violation, liveness};
 use crate::faults::network::Service;
-use crate::faults::{Chaos, Fault, FaultyStore, FaultyStream, LeaseTimes, Weather};
-use crate::flaw::{Flaw, Habits, Lax, Rash};
-use crate::history::{HostId, Line, What};
-use crate::host::{Berth, Boot, Life};
-use crate::reader::{Desk, read};
-use crate::workload::{Reshard, STREAM, Workload};
-use crate::world::{Ground, World};
+use crate::faults::{
+    CallFaultRates, FaultKind, FaultyStore, FaultyStream, HostFaultRates, LeaseTimes,
+};
+use crate::flaw::{FlawedRulesStore, FlawedWorkerStore, LeaseFlaw, WorkerFlaws};
+use crate::history::{HistoryEvent, HistoryLine, HostId};
+use crate::host::{HostContext, HostRun, HostStart};
+use crate::reader::{ReaderContext, read};
+use crate::workload::{ReshardChange, STREAM, Workload};
+use crate::world::{World, WorldSetup};
 use anabranch::clock::{self, Clock};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, MemoryStore, CoordinatorSettings};
+use anabranch::lease::{Coordinator, CoordinatorSettings, MemoryStore};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, WriteOutcome, Write};
+use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
@@ -48,28 +50,31 @@ const KCL_OWNED: u64 = 4;
 /// How long a stop may take.
 const GRACE_MS: u64 = 3_000;
 
-type Store = Rash<FaultyStore<Lax>>;
-type Api = FaultyStream<LocalKinesis>;
+type LeaseScenarioStore = FlawedWorkerStore<FaultyStore<FlawedRulesStore>>;
+type LeaseScenarioApi = FaultyStream<LocalKinesis>;
 
 /// Runs one seed: a time of faults, then a quiet one. With a flaw, only the time of faults.
-pub fn run(seed: u64, layout: Layout, flaw: Flaw) -> Report {
+pub fn run(seed: u64, layout: Layout, flaw: LeaseFlaw) -> SeedReport {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let ground = Ground::new(seed);
+    let ground = WorldSetup::new(seed);
     let workload = Workload::new(rng.u32(1..=8));
-    let rows = Arc::new(Lax::new(MemoryStore::new(layout), flaw));
+    let rows = Arc::new(FlawedRulesStore::new(MemoryStore::new(layout), flaw));
     let lease_times = match flaw {
-        Flaw::None | Flaw::WatchesByItsOwnLeaseTime => LeaseTimes::drawn(seed, LEASE_TIME_MS),
+        LeaseFlaw::None | LeaseFlaw::UsesOwnLeaseTime => LeaseTimes::drawn(seed, LEASE_TIME_MS),
         _ => LeaseTimes::same(LEASE_TIME_MS),
     };
     let boot = boot(&ground, &workload, &rows, flaw, lease_times);
     let mut world = World::new(seed, ground.clone(), rng.usize(2..=4), boot);
-    let store =
-        Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
-    let store = store.with_spoiled_rows(seed);
+    let store = CallFaultRates::random(&mut rng)
+        .with_repeats(seed)
+        .with_slow_commits(seed)
+        .with_old_scans(seed);
+    let store = store.with_unreadable_rows(seed);
     ground.network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
-    let stream = Weather::foul(&mut rng).with_refusals(seed, Service::Stream);
+    let stream = CallFaultRates::random(&mut rng).with_refusals(seed, Service::Stream);
     ground.network.set_weather(Service::Stream, stream);
-    let chaos = Chaos::foul_stream(&mut rng, LEASE_TIME_MS).with_lone_cuts(seed, LEASE_TIME_MS);
+    let chaos = HostFaultRates::random_with_stream(&mut rng, LEASE_TIME_MS)
+        .with_lone_cuts(seed, LEASE_TIME_MS);
     world.set_chaos(chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS));
     // Some fleets start while the stream answers nobody.
     if rng.u32(0..4) == 0 {
@@ -77,24 +82,26 @@ pub fn run(seed: u64, layout: Layout, flaw: Flaw) -> Report {
     }
     let reshard_every_ms = rng.bool().then(|| rng.u64(5_000..30_000));
 
-    let mut stage = Stage { layout, ground, workload, rows, lease_times, world, reshard_every_ms };
+    let mut stage =
+        LeaseScenario { layout, ground, workload, rows, lease_times, world, reshard_every_ms };
     let mishap = stage.faults().err();
-    let quiet = if flaw == Flaw::None && mishap.is_none() { stage.quiet() } else { Ok(Vec::new()) };
+    let quiet =
+        if flaw == LeaseFlaw::None && mishap.is_none() { stage.quiet() } else { Ok(Vec::new()) };
     stage.judge(seed, mishap, quiet)
 }
 
-struct Stage {
+struct LeaseScenario {
     layout: Layout,
-    ground: Ground,
+    ground: WorldSetup,
     workload: Workload,
-    rows: Arc<Lax>,
+    rows: Arc<FlawedRulesStore>,
     lease_times: LeaseTimes,
     world: World,
     /// How often the stream is resharded while faults last.
     reshard_every_ms: Option<u64>,
 }
 
-impl Stage {
+impl LeaseScenario {
     fn faults(&mut self) -> Result<(), String> {
         let (workload, ground) = (self.workload.clone(), self.ground.clone());
         let every = self.reshard_every_ms;
@@ -103,8 +110,8 @@ impl Stage {
             let due = every.is_some_and(|every| world.rng().u64(0..every) < step_ms);
             if let Some(change) = due.then(|| workload.reshard(world.rng())).flatten() {
                 let fault = match change {
-                    Reshard::Split(_) => Fault::Split,
-                    Reshard::Merge(..) => Fault::Merge,
+                    ReshardChange::Split(_) => FaultKind::Split,
+                    ReshardChange::Merge(..) => FaultKind::Merge,
                 };
                 ground.network.count(fault);
                 ground.history.note_world(format!("{change:?}"));
@@ -114,11 +121,11 @@ impl Stage {
 
     /// What ought to be true at two moments after the faults: soon everything is delivered, and
     /// later load is level.
-    fn quiet(&mut self) -> Result<Vec<Quiet>, String> {
-        self.world.calm(None);
+    fn quiet(&mut self) -> Result<Vec<QuietPhase>, String> {
+        self.world.stop_faults(None);
         self.run(SETTLE_MS)?;
         let dead = self.world.rng().bool().then_some(HostId(0));
-        self.world.calm(dead);
+        self.world.stop_faults(dead);
         let longest_ms = self.lease_times.longest_ms();
         if self.layout == Layout::Kcl {
             // KCL counts finished leases too, so load need not be level.
@@ -137,7 +144,7 @@ impl Stage {
         self.world.run(for_ms, |_, step_ms| workload.advance(step_ms))
     }
 
-    fn stretch(&mut self, level: bool) -> Result<Quiet, String> {
+    fn stretch(&mut self, level: bool) -> Result<QuietPhase, String> {
         let from_ms = self.world.now_ms();
         let rows = self.leases();
         let (before, done) = (ready(&rows), self.done(&rows));
@@ -147,13 +154,13 @@ impl Stage {
         let (ready, stuck) =
             before.intersection(&after).cloned().partition(|key| !done.contains_key(key));
         let mut stuck: BTreeSet<LeaseKey> = stuck;
-        stuck.retain(|key| done.get(key) != Some(&Waits::ForAnotherRow));
+        stuck.retain(|key| done.get(key) != Some(&EndWait::ForAnotherRow));
         let hosts = self.world.up().collect();
-        Ok(Quiet { from_ms, until_ms: self.world.now_ms(), ready, stuck, hosts, level })
+        Ok(QuietPhase { from_ms, until_ms: self.world.now_ms(), ready, stuck, hosts, level })
     }
 
     /// The leases of which everything was delivered, and whether their ends have to wait.
-    fn done(&self, rows: &[Lease]) -> BTreeMap<LeaseKey, Waits> {
+    fn done(&self, rows: &[Lease]) -> BTreeMap<LeaseKey, EndWait> {
         let unfinished = rows.iter().filter(|row| !row.is_ended());
         let done = unfinished.filter(|row| !self.workload.has_more(&row.key.shard));
         done.map(|row| (row.key.clone(), self.end_waits(&row.key.shard, rows))).collect()
@@ -162,7 +169,7 @@ impl Stage {
     /// In KCL's layout the row of a merged shard may not come before those of both its parents. So
     /// one parent waits with its end until the other has a row, which takes as long as the ancestors
     /// of that one do.
-    fn end_waits(&self, shard: &ShardId, rows: &[Lease]) -> Waits {
+    fn end_waits(&self, shard: &ShardId, rows: &[Lease]) -> EndWait {
         let row = |shard: &ShardId| rows.iter().find(|row| row.key.shard == *shard);
         let is_coming = |lineage: &Lineage, other: &ShardId| {
             let mut before = lineage.ancestors(other).into_iter().filter_map(row);
@@ -172,9 +179,9 @@ impl Stage {
         let children = lineage.children(shard).iter().filter_map(|child| lineage.get(child));
         let mut parents = children.flat_map(Shard::parents);
         if self.layout == Layout::Kcl && parents.any(|other| is_coming(&lineage, other)) {
-            Waits::ForAnotherRow
+            EndWait::ForAnotherRow
         } else {
-            Waits::ForNothing
+            EndWait::ForNothing
         }
     }
 
@@ -182,7 +189,12 @@ impl Stage {
         self.rows.leases(&StreamName::from(STREAM))
     }
 
-    fn judge(self, seed: u64, mishap: Option<String>, quiet: Result<Vec<Quiet>, String>) -> Report {
+    fn judge(
+        self,
+        seed: u64,
+        mishap: Option<String>,
+        quiet: Result<Vec<QuietPhase>, String>,
+    ) -> SeedReport {
         let lines = self.ground.history.take();
         let (quiet, later) = match quiet {
             Ok(quiet) => (quiet, None),
@@ -197,8 +209,8 @@ impl Stage {
         let violation = panicked
             .or_else(|| checkers::always(&lines, self.layout, self.lease_times.longest_ms()))
             .or_else(|| quiet.iter().find_map(|quiet| liveness::check(&lines, quiet)));
-        let deliveries = count(&lines, |what| matches!(what, What::Delivered { .. }));
-        Report {
+        let deliveries = count(&lines, |what| matches!(what, HistoryEvent::Delivered { .. }));
+        SeedReport {
             seed,
             replay: match self.layout {
                 Layout::Native => format!("cargo xtask sim --seed {seed}"),
@@ -218,18 +230,21 @@ impl Stage {
 
 /// What the end of a shard waits for when everything of it was delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waits {
+enum EndWait {
     ForNothing,
     /// The row of the other parent of a merged shard, which is still to be made.
     ForAnotherRow,
 }
 
-fn count(lines: &[Line], is: impl Fn(&What) -> bool) -> u64 {
+fn count(lines: &[HistoryLine], is: impl Fn(&HistoryEvent) -> bool) -> u64 {
     lines.iter().filter(|line| is(&line.what)).count() as u64
 }
 
-fn is_move(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
+fn is_move(what: &HistoryEvent) -> bool {
+    let HistoryEvent::WriteApplied {
+        write: Write::Lease { change, .. },
+        outcome: WriteOutcome::Done(_),
+    } = what
     else {
         return false;
     };
@@ -248,17 +263,17 @@ fn ready(leases: &[Lease]) -> BTreeSet<LeaseKey> {
 }
 
 fn boot(
-    ground: &Ground,
+    ground: &WorldSetup,
     workload: &Workload,
-    rows: &Arc<Lax>,
-    flaw: Flaw,
+    rows: &Arc<FlawedRulesStore>,
+    flaw: LeaseFlaw,
     lease_times: LeaseTimes,
-) -> Boot {
+) -> HostStart {
     let (ground, workload, rows) = (ground.clone(), workload.clone(), Arc::clone(rows));
-    Box::new(move |berth: Berth| -> Life {
+    Box::new(move |berth: HostContext| -> HostRun {
         let settings = settings(berth.host, lease_times.of_life(berth.seed));
         if settings.lease_time_ms != LEASE_TIME_MS {
-            ground.network.count(Fault::LeaseTime);
+            ground.network.count(FaultKind::LeaseTime);
             let words = format!("{} has a lease time of {} ms", berth.host, settings.lease_time_ms);
             ground.history.note_world(words);
         }
@@ -268,25 +283,28 @@ fn boot(
 
 /// One life of a worker: a real coordinator, and a reader for each grip.
 async fn live(
-    mut berth: Berth,
+    mut berth: HostContext,
     settings: CoordinatorSettings,
-    ground: Ground,
+    ground: WorldSetup,
     workload: Workload,
-    rows: Arc<Lax>,
-    flaw: Flaw,
+    rows: Arc<FlawedRulesStore>,
+    flaw: LeaseFlaw,
 ) {
     let (host, network) = (berth.host, &ground.network);
     let (clock, chance) = (Clock::of_runtime(), clock::Rng::seeded(berth.seed));
-    let habits = Habits::new(flaw, LEASE_TIME_MS);
+    let habits = WorkerFlaws::new(flaw, LEASE_TIME_MS);
     let link = network.link(host, Service::Store, PATIENCE_MS);
     let faulty = FaultyStore::new(rows, link, ground.history.clone());
-    let store = Rash::new(faulty, Arc::clone(&habits), clock.clone(), &host.to_string());
-    let store: Arc<Store> = Arc::new(store);
+    let store =
+        FlawedWorkerStore::new(faulty, Arc::clone(&habits), clock.clone(), &host.to_string());
+    let store: Arc<LeaseScenarioStore> = Arc::new(store);
     let link = network.link(host, Service::Stream, PATIENCE_MS);
-    let api: Arc<Api> = Arc::new(FaultyStream::new(Arc::new(workload.api().clone()), link));
+    let api: Arc<LeaseScenarioApi> =
+        Arc::new(FaultyStream::new(Arc::new(workload.api().clone()), link));
     let history = ground.history.clone();
     let told = history.clone();
-    let events = Events::new(move |event| told.note(host, What::Told(event.clone())));
+    let events =
+        Events::new(move |event| told.note(host, HistoryEvent::LibraryReported(event.clone())));
     let start = Coordinator::start(
         Arc::clone(&store),
         api,
@@ -303,7 +321,7 @@ async fn live(
             Err(error) => return history.note_world(format!("{host} can't start: {error}")),
         },
     };
-    let desk = Arc::new(Desk { host, history, workload, clock, chance, store, habits });
+    let desk = Arc::new(ReaderContext { host, history, workload, clock, chance, store, habits });
     let mut readers = JoinSet::new();
     loop {
         tokio::select! {

@@ -9,4 +9,4 @@ pub mod cases;
 pub mod fixed;
 pub mod producer;
 
-pub use report::Report;
+pub use report::SeedReport;

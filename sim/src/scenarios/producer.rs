@@ -2,22 +2,23 @@
 
 mod shown;
 
-use super::Report;
+use super::SeedReport;
 use crate::checkers::Violation;
-use crate::checkers::producing::{self, Shown};
+use crate::checkers::producing::{self, StreamContents};
 use crate::faults::network::Service;
-use crate::faults::{Chaos, Denials, Fault, FaultyStream, Weather};
-use crate::flaw::producer::Crooked;
-pub use crate::flaw::producer::Wrong;
-use crate::history::{HostId, What};
-use crate::host::{Berth, Boot, Life};
-use crate::ledger::{Ledger, Name};
-use crate::workload::{Reshard, STREAM, Workload};
-use crate::world::{Ground, World};
+use crate::faults::{CallFaultRates, DenialSchedule, FaultKind, FaultyStream, HostFaultRates};
+use crate::flaw::producer::FlawedProducerStream;
+pub use crate::flaw::producer::ProducerFlaw;
+use crate::history::{HistoryEvent, HostId};
+use crate::host::{HostContext, HostRun, HostStart};
+use crate::ledger::{PutLedger, RecordName};
+use crate::workload::{ReshardChange, STREAM, Workload};
+use crate::world::{World, WorldSetup};
 use anabranch::clock::{self, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{
-    Aggregation, ProducerBuilder, BulkTicket, OnFailure, NewRecord, KeyOrder, Outcome, Producer, Ticket, RejectReason,
+    Aggregation, BulkTicket, KeyOrder, NewRecord, OnFailure, Outcome, Producer, ProducerBuilder,
+    RejectReason, Ticket,
 };
 use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
@@ -51,51 +52,56 @@ const DATA_MAX: usize = 900;
 
 /// What one seed has its producers be.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct ProducerKind {
     aggregation: Aggregation,
     numbered: bool,
     deadline_ms: Option<u64>,
     marks: bool,
-    wrong: Wrong,
+    wrong: ProducerFlaw,
 }
 
 /// Runs one seed: a time of faults, then a quiet one.
-pub fn run(seed: u64, wrong: Wrong) -> Report {
+pub fn run(seed: u64, wrong: ProducerFlaw) -> SeedReport {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7075_7473);
-    let ground = Ground::new(seed);
+    let ground = WorldSetup::new(seed);
     let workload = Workload::new(rng.u32(1..=4));
     let kinds = [Aggregation::ByShard, Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off];
-    let kind = Kind {
+    let kind = ProducerKind {
         aggregation: kinds[rng.usize(0..kinds.len())],
-        numbered: wrong == Wrong::Nothing && rng.u32(0..6) == 0,
+        numbered: wrong == ProducerFlaw::None && rng.u32(0..6) == 0,
         deadline_ms: (rng.u32(0..4) == 0 || wrong.needs_deadline()).then(|| rng.u64(500..5_000)),
         marks: seed.is_multiple_of(3),
         wrong,
     };
     ground.history.note_world(format!("{kind:?}"));
-    let ledger = Ledger::default();
+    let ledger = PutLedger::default();
     let hosts = rng.usize(1..=2);
     let boot = boot(&ground, &workload, &ledger, kind);
     let world = World::new(seed, ground.clone(), hosts, boot);
-    let mut stage = Stage { ground, workload, ledger, world, past: Shown::default() };
+    let mut stage =
+        ProducerScenario { ground, workload, ledger, world, past: StreamContents::default() };
     let mishap = stage.run(&mut rng).err();
     stage.judge(seed, mishap)
 }
 
-struct Stage {
-    ground: Ground,
+struct ProducerScenario {
+    ground: WorldSetup,
     workload: Workload,
-    ledger: Ledger,
+    ledger: PutLedger,
     world: World,
     /// What the streams showed that were deleted.
-    past: Shown,
+    past: StreamContents,
 }
 
-impl Stage {
+impl ProducerScenario {
     fn run(&mut self, rng: &mut Rng) -> Result<(), String> {
-        self.ground.network.set_weather(Service::Stream, Weather::foul(rng));
-        self.world.set_chaos(Chaos { outage_every_ms: None, ..Chaos::foul(rng, BLOW_MS) });
-        for (effect, most) in [(FaultEffect::ThrottleEntries, 0.3), (FaultEffect::FailEntries, 0.1)] {
+        self.ground.network.set_weather(Service::Stream, CallFaultRates::random(rng));
+        self.world.set_chaos(HostFaultRates {
+            outage_every_ms: None,
+            ..HostFaultRates::random(rng, BLOW_MS)
+        });
+        for (effect, most) in [(FaultEffect::ThrottleEntries, 0.3), (FaultEffect::FailEntries, 0.1)]
+        {
             if rng.bool() {
                 self.strike(effect, rng.f64() * most);
             }
@@ -104,13 +110,13 @@ impl Stage {
         let recreate_ms = (rng.u32(0..4) == 0).then(|| rng.u64(8_000..30_000));
         let (workload, ground) = (self.workload.clone(), self.ground.clone());
         let mut gone_until = None;
-        let mut denials = Denials::drawn(rng.fork());
+        let mut denials = DenialSchedule::drawn(rng.fork());
         let past = &mut self.past;
         self.world.run(FAULTS_MS, |world, step_ms| {
             workload.advance(step_ms);
             let now_ms = world.now_ms();
             if let Some(change) = denials.step(workload.api().engine().faults(), now_ms) {
-                ground.network.count(Fault::Denied);
+                ground.network.count(FaultKind::Denied);
                 ground.history.note_world(change);
             }
             match gone_until {
@@ -128,8 +134,8 @@ impl Stage {
                 None if hits(world, reshard_ms, step_ms) => {
                     if let Some(change) = workload.reshard(world.rng()) {
                         ground.network.count(match change {
-                            Reshard::Split(_) => Fault::Split,
-                            Reshard::Merge(..) => Fault::Merge,
+                            ReshardChange::Split(_) => FaultKind::Split,
+                            ReshardChange::Merge(..) => FaultKind::Merge,
                         });
                         ground.history.note_world(format!("{change:?}"));
                     }
@@ -141,7 +147,7 @@ impl Stage {
             create(&self.workload, 2);
         }
         self.workload.api().engine().faults().clear();
-        self.world.calm(None);
+        self.world.stop_faults(None);
         let workload = self.workload.clone();
         self.world.run(QUIET_MS, |_, step_ms| workload.advance(step_ms))
     }
@@ -158,7 +164,7 @@ impl Stage {
         });
     }
 
-    fn judge(mut self, seed: u64, mishap: Option<String>) -> Report {
+    fn judge(mut self, seed: u64, mishap: Option<String>) -> SeedReport {
         read(&self.workload, &mut self.past);
         let (lines, ledger) = (self.ground.history.take(), self.ledger.take());
         let line = lines.len().saturating_sub(1);
@@ -170,7 +176,7 @@ impl Stage {
         let placed = ledger
             .values()
             .filter(|entry| matches!(entry.outcomes.first(), Some(Outcome::Placed { .. })));
-        Report {
+        SeedReport {
             seed,
             replay: format!("cargo xtask sim --producer --seed {seed}"),
             violation,
@@ -206,14 +212,19 @@ fn delete(workload: &Workload) {
     debug_assert_eq!(gone, Ok(()), "the stream is there");
 }
 
-fn boot(ground: &Ground, workload: &Workload, ledger: &Ledger, kind: Kind) -> Boot {
+fn boot(
+    ground: &WorldSetup,
+    workload: &Workload,
+    ledger: &PutLedger,
+    kind: ProducerKind,
+) -> HostStart {
     let (ground, workload, ledger) = (ground.clone(), workload.clone(), ledger.clone());
-    Box::new(move |berth: Berth| -> Life {
+    Box::new(move |berth: HostContext| -> HostRun {
         Box::pin(live(berth, ground.clone(), workload.clone(), ledger.clone(), kind))
     })
 }
 
-fn builder(kind: Kind, chance: clock::Rng, events: Events) -> ProducerBuilder {
+fn builder(kind: ProducerKind, chance: clock::Rng, events: Events) -> ProducerBuilder {
     let ms = Duration::from_millis;
     let builder = Producer::new(STREAM)
         .with_aggregation(kind.aggregation)
@@ -236,25 +247,32 @@ fn builder(kind: Kind, chance: clock::Rng, events: Events) -> ProducerBuilder {
         None => builder,
     };
     match kind.wrong {
-        Wrong::NoOrder => builder.with_order(KeyOrder::None),
-        Wrong::GoOn => builder.with_on_failure(OnFailure::Continue),
+        ProducerFlaw::NoOrder => builder.with_order(KeyOrder::None),
+        ProducerFlaw::GoOn => builder.with_on_failure(OnFailure::Continue),
         _ => builder,
     }
 }
 
 /// One life: a real producer, and someone who puts until faults are over, or the host is stopped.
-async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledger, kind: Kind) {
+async fn live(
+    mut berth: HostContext,
+    ground: WorldSetup,
+    workload: Workload,
+    ledger: PutLedger,
+    kind: ProducerKind,
+) {
     let host = berth.host;
     // Keys of a life are its own: another producer has no order against it.
     let prefix = format!("{host}-{}-", berth.life);
     if berth.life > 1 {
-        ledger.orphan(&format!("{host}-{}-", berth.life - 1));
+        ledger.producer_died(&format!("{host}-{}-", berth.life - 1));
     }
     let history = ground.history.clone();
-    let events = Events::new(move |event| history.note(host, What::Told(event.clone())));
+    let events =
+        Events::new(move |event| history.note(host, HistoryEvent::LibraryReported(event.clone())));
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let api = FaultyStream::new(Arc::new(workload.api().clone()), link);
-    let api = Crooked::new(api, kind.wrong);
+    let api = FlawedProducerStream::new(api, kind.wrong);
     let start = builder(kind, clock::Rng::seeded(berth.seed), events).start(api);
     let started = tokio::select! {
         biased;
@@ -273,7 +291,7 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
     let waits = kind.deadline_ms.is_none();
     let wrong = kind.wrong;
     let mut desk =
-        Desk { host, prefix, producer, ledger, rng, bulks, open, accepted, waits, wrong };
+        ProducerRun { host, prefix, producer, ledger, rng, bulks, open, accepted, waits, wrong };
     desk.work(&mut berth, &ground).await;
     desk.waits = false;
     let account = desk.producer.close(Duration::from_secs(3)).await;
@@ -284,15 +302,15 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
 }
 
 /// A record without an outcome.
-struct Open {
+struct OpenPut {
     /// The number of its key.
     key: u64,
-    name: Name,
-    ticket: Held,
+    name: RecordName,
+    ticket: OutcomeSource,
 }
 
 /// What an outcome comes by.
-enum Held {
+enum OutcomeSource {
     /// A ticket of its own, and what the record takes of the buffer.
     Alone(Ticket, usize),
     /// The ticket of a bulk, and the place in it. It tells all at once, so nobody can say what is
@@ -300,7 +318,7 @@ enum Held {
     Bulk(Arc<BulkTicket>, usize),
 }
 
-impl Held {
+impl OutcomeSource {
     fn outcome(&self) -> Option<Outcome> {
         match self {
             Self::Alone(ticket, _) => ticket.try_outcome(),
@@ -317,27 +335,27 @@ impl Held {
 }
 
 /// Where one life puts from.
-struct Desk {
+struct ProducerRun {
     host: HostId,
     /// What its keys begin with.
     prefix: String,
     producer: Producer,
-    ledger: Ledger,
+    ledger: PutLedger,
     rng: Rng,
     /// Which records are put together.
     bulks: Rng,
     /// Records without an outcome.
-    open: Vec<Open>,
+    open: Vec<OpenPut>,
     /// Records that were accepted.
     accepted: u64,
     /// Whether no record may be given up because the stream refuses the caller.
     waits: bool,
     /// What is wrong.
-    wrong: Wrong,
+    wrong: ProducerFlaw,
 }
 
-impl Desk {
-    async fn work(&mut self, berth: &mut Berth, ground: &Ground) {
+impl ProducerRun {
+    async fn work(&mut self, berth: &mut HostContext, ground: &WorldSetup) {
         let mut keys: Vec<(u64, u64)> = (0..KEYS).map(|key| (key, 0)).collect();
         while ground.clock.now_ms() < FAULTS_MS {
             let count = self.rng.u32(1..6);
@@ -384,16 +402,18 @@ impl Desk {
             self.producer
                 .put_record(record)
                 .await
-                .map(|ticket| vec![Open { key, name, ticket: Held::Alone(ticket, bytes) }])
+                .map(|ticket| {
+                    vec![OpenPut { key, name, ticket: OutcomeSource::Alone(ticket, bytes) }]
+                })
                 .ok()
         } else {
             let bulk = records.iter().map(|(_, (_, record))| record.clone()).collect();
             self.producer.put_bulk(bulk).await.ok().map(|ticket| {
                 let ticket = Arc::new(ticket);
-                let held = |at| Held::Bulk(Arc::clone(&ticket), at);
+                let held = |at| OutcomeSource::Bulk(Arc::clone(&ticket), at);
                 let records = records.into_iter().enumerate();
                 let open =
-                    records.map(|(at, (key, (name, _)))| Open { key, name, ticket: held(at) });
+                    records.map(|(at, (key, (name, _)))| OpenPut { key, name, ticket: held(at) });
                 open.collect()
             })
         };
@@ -407,7 +427,7 @@ impl Desk {
     }
 
     /// The next record of a key.
-    fn next(&mut self, key: &mut (u64, u64)) -> (Name, NewRecord) {
+    fn next(&mut self, key: &mut (u64, u64)) -> (RecordName, NewRecord) {
         let number = key.1;
         key.1 += 1;
         let name = (format!("{}{}", self.prefix, key.0), number);
@@ -428,11 +448,12 @@ impl Desk {
             if !outcome.is_placed() {
                 stopped.push(open.key);
             }
-            if let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, .. } = &outcome {
+            if let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, .. } = &outcome
+            {
                 let given_up = self.waits && fault.refuses_caller();
                 assert!(!given_up, "{:?} was given up: {detail}", open.name);
             }
-            if self.wrong == Wrong::TellsTwice {
+            if self.wrong == ProducerFlaw::CompletesTwice {
                 self.ledger.settled(&open.name, outcome.clone());
             }
             self.ledger.settled(&open.name, outcome);

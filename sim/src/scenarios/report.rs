@@ -2,18 +2,18 @@
 
 use crate::checkers::Violation;
 use crate::faults::FaultCounts;
-use crate::history::{Line, What};
+use crate::history::{HistoryEvent, HistoryLine};
 use std::fmt::Write as _;
 
 /// What one seed came to.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct SeedReport {
     /// Which seed.
     pub seed: u64,
     /// The one command that replays it.
     pub replay: String,
     /// What happened.
-    pub lines: Vec<Line>,
+    pub lines: Vec<HistoryLine>,
     /// The promise that was broken, if one was.
     pub violation: Option<Violation>,
     /// How long the world ran, in its own time.
@@ -30,7 +30,7 @@ pub struct Report {
     pub deliveries: u64,
 }
 
-impl Report {
+impl SeedReport {
     /// A seed whose run itself panicked.
     pub fn panicked(seed: u64, replay: String, words: &str) -> Self {
         let violation =
@@ -50,7 +50,7 @@ impl Report {
     }
 
     /// The broken promise with the lines that matter, and the one command that replays it.
-    pub fn story(&self) -> Option<String> {
+    pub fn failure_text(&self) -> Option<String> {
         let violation = self.violation.as_ref()?;
         let seed = self.seed;
         let story = violation.report(&self.lines);
@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// The line of the first thing like this that happened.
-    pub fn first(&self, like: impl Fn(&What) -> bool) -> Option<usize> {
+    pub fn first(&self, like: impl Fn(&HistoryEvent) -> bool) -> Option<usize> {
         self.lines.iter().position(|line| like(&line.what))
     }
 

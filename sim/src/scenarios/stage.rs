@@ -1,23 +1,23 @@
 //! A fleet of real consumers on a stream with real records: what every story about them begins with.
 
-use super::report::Report;
-use super::start::Start;
-use crate::checkers::liveness::{Shared, Unowned};
+use super::report::SeedReport;
+use super::start::StartPoint;
+use crate::checkers::liveness::{LeaseShares, UnownedSince};
 use crate::checkers::{self, Violation, delivery, liveness};
-use crate::faults::Fault;
-use crate::faults::chaos::Blow;
+use crate::faults::FaultKind;
+use crate::faults::chaos::HostFault;
 use crate::faults::store::at_once;
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::fleet::{Fleet, Joined, PATIENCE_MS, Temper};
-use crate::history::{HostId, What};
-use crate::modes::Mode;
-use crate::rows::Rows;
-use crate::supply::{Mix, Supply};
-use crate::workload::Reshard;
-use crate::world::{Ground, World};
+use crate::fleet::{ConsumerFleet, HandlerBehavior, PATIENCE_MS, RunningWorkers};
+use crate::history::{HistoryEvent, HostId};
+use crate::modes::SimMode;
+use crate::rows::LeaseRows;
+use crate::supply::{RecordMix, RecordSource};
+use crate::workload::ReshardChange;
+use crate::world::{World, WorldSetup};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Lease, LeaseChange, WriteOutcome, Write};
+use anabranch_model::lease::{Layout, Lease, LeaseChange, Write, WriteOutcome};
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub const LIVENESS: &str = "once faults stop, everything is soon done and writte
 
 /// What a story begins with.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct ScenarioSettings {
     /// Which seed.
     pub seed: u64,
     /// The one command that replays it.
@@ -56,9 +56,9 @@ pub struct Setting {
     /// How many hosts there are.
     pub hosts: usize,
     /// The stream and its records.
-    pub mix: Mix,
+    pub mix: RecordMix,
     /// How the handlers are.
-    pub temper: Temper,
+    pub temper: HandlerBehavior,
     /// Where the application starts to read.
     pub start: StartPosition,
     /// How the lease rows are laid out.
@@ -72,14 +72,14 @@ pub struct Setting {
     pub flaw: ConsumerFlaw,
 }
 
-impl Default for Setting {
+impl Default for ScenarioSettings {
     fn default() -> Self {
         Self {
             seed: 0,
             replay: String::new(),
             hosts: 2,
-            mix: Mix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
-            temper: Temper::default(),
+            mix: RecordMix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
+            temper: HandlerBehavior::default(),
             start: StartPosition::TrimHorizon,
             layout: Layout::Native,
             old_rows: false,
@@ -90,10 +90,10 @@ impl Default for Setting {
 }
 
 /// A fleet, its world, and what went wrong in it so far.
-pub struct Stage {
-    setting: Setting,
+pub struct ConsumerScenario {
+    setting: ScenarioSettings,
     /// What every host works with.
-    pub fleet: Fleet,
+    pub fleet: ConsumerFleet,
     /// The hosts.
     pub world: World,
     /// Decides what the story leaves open.
@@ -101,33 +101,33 @@ pub struct Stage {
     /// Whether records are put while time goes by.
     pub puts: bool,
     /// Where the application starts to read.
-    start: Vec<Start>,
+    start: Vec<StartPoint>,
     /// Whether retention passed for all records, and all shards were resharded at once.
-    happened: Happened,
+    happened: StreamFaults,
     /// What must not happen at all, such as a panic.
     mishap: Option<Violation>,
 }
 
 /// What happened to the stream beside single reshards.
 #[derive(Clone, Copy, Default)]
-struct Happened {
+struct StreamFaults {
     trim: bool,
     reshard_all: bool,
 }
 
-impl Stage {
+impl ConsumerScenario {
     /// A world that begins.
-    pub fn new(setting: Setting) -> Self {
+    pub fn new(setting: ScenarioSettings) -> Self {
         let mut rng = Rng::with_seed(setting.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let ground = Ground::new(setting.seed);
-        let supply = Supply::new(&setting.mix, ground.history.clone(), &mut rng);
-        let fleet = Fleet {
+        let ground = WorldSetup::new(setting.seed);
+        let supply = RecordSource::new(&setting.mix, ground.history.clone(), &mut rng);
+        let fleet = ConsumerFleet {
             ground: ground.clone(),
             supply,
-            rows: Rows::new(setting.layout),
+            rows: LeaseRows::new(setting.layout),
             start: setting.start,
             temper: setting.temper.clone(),
-            joined: Joined::default(),
+            joined: RunningWorkers::default(),
             calm: Arc::default(),
             flaw: setting.flaw,
         };
@@ -135,7 +135,7 @@ impl Stage {
             make_old_rows(&fleet);
         }
         let world = World::new(setting.seed, ground, setting.hosts, fleet.boot());
-        let start = Start::of(&fleet);
+        let start = StartPoint::of(&fleet);
         Self {
             setting,
             fleet,
@@ -143,13 +143,13 @@ impl Stage {
             rng,
             puts: true,
             start,
-            happened: Happened::default(),
+            happened: StreamFaults::default(),
             mishap: None,
         }
     }
 
     /// The stream and its records.
-    pub fn supply(&self) -> &Supply {
+    pub fn supply(&self) -> &RecordSource {
         &self.fleet.supply
     }
 
@@ -160,7 +160,7 @@ impl Stage {
 
     /// One of the hosts that are not down, or any if all are.
     pub fn any_living_host(&mut self) -> HostId {
-        let living: Vec<HostId> = self.world.living().collect();
+        let living: Vec<HostId> = self.world.running_hosts().collect();
         match self.rng.choice(&living) {
             Some(host) => *host,
             None => self.any_host(),
@@ -168,9 +168,9 @@ impl Stage {
     }
 
     /// Lets time go by while all hosts are down. Returns how much.
-    pub fn until_one_lives(&mut self) -> u64 {
+    pub fn wait_for_live_host(&mut self) -> u64 {
         let from_ms = self.world.now_ms();
-        while self.world.living().next().is_none() && self.mishap.is_none() {
+        while self.world.running_hosts().next().is_none() && self.mishap.is_none() {
             self.run(LOOK_MS);
         }
         self.world.now_ms() - from_ms
@@ -186,7 +186,7 @@ impl Stage {
         let start = &mut self.start;
         let ran = self.world.run(for_ms, |_, step_ms| {
             supply.advance(step_ms);
-            start.iter_mut().for_each(Start::look);
+            start.iter_mut().for_each(StartPoint::look);
             if every_ms.is_some_and(|every_ms| rng.u64(0..every_ms) < step_ms) {
                 supply.put_any(rng);
             }
@@ -205,7 +205,7 @@ impl Stage {
     /// All hosts stop in order, and stay down until they are booted.
     pub fn stop_all(&mut self) {
         for host in 0..self.setting.hosts {
-            self.world.befall(Blow::Stop(HostId(host), u64::MAX));
+            self.world.apply_fault(HostFault::Stop(HostId(host), u64::MAX));
         }
         self.run(self.setting.temper.grace_ms + self.longest_ms());
     }
@@ -232,24 +232,24 @@ impl Stage {
         }
     }
 
-    fn count(&self, change: &Reshard) {
+    fn count(&self, change: &ReshardChange) {
         self.fleet.ground.network.count(match change {
-            Reshard::Split(_) => Fault::Split,
-            Reshard::Merge(..) => Fault::Merge,
+            ReshardChange::Split(_) => FaultKind::Split,
+            ReshardChange::Merge(..) => FaultKind::Merge,
         });
     }
 
     /// Keeps all hosts down until they are booted.
-    pub fn hold_back(&mut self) {
+    pub fn keep_down(&mut self) {
         for host in 0..self.setting.hosts {
-            self.world.befall(Blow::Crash(HostId(host), u64::MAX));
+            self.world.apply_fault(HostFault::Crash(HostId(host), u64::MAX));
         }
     }
 
     /// Retention passes for all records.
     pub fn trim(&mut self) {
         self.happened.trim = true;
-        self.fleet.ground.network.count(Fault::Trim);
+        self.fleet.ground.network.count(FaultKind::Trim);
         let passed_ms = self.fleet.supply.trim();
         self.world.jump(passed_ms);
     }
@@ -274,10 +274,10 @@ impl Stage {
 
     /// Faults end, and everything has to be done in time. `dead` stays down for good.
     pub fn quiet(&mut self, dead: Option<HostId>) {
-        self.world.calm(None);
+        self.world.stop_faults(None);
         self.fleet.calm.store(true, Ordering::Relaxed);
         self.run(SETTLE_MS);
-        self.world.calm(dead);
+        self.world.stop_faults(dead);
         self.fleet.supply.put_round(&mut self.rng);
         self.puts = false;
         let longest_ms = self.longest_ms();
@@ -285,27 +285,27 @@ impl Stage {
         let drained_ms = match (self.setting.layout, self.setting.temper.mode) {
             (Layout::Kcl, _) => longest_ms * KCL_DRAINED,
             // Each batch waits for the store several times.
-            (Layout::Native, Mode::ExactlyOnce(_)) => longest_ms * DRAINED * 4,
+            (Layout::Native, SimMode::ExactlyOnce(_)) => longest_ms * DRAINED * 4,
             (Layout::Native, _) => longest_ms * DRAINED,
         };
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
         let from_ms = self.world.now_ms();
-        let mut unowned = Unowned::default();
+        let mut unowned = UnownedSince::default();
         // A dead worker's row may say so until it is fenced.
         let back_ms = self.setting.temper.audit_ms + longest_ms * 2;
         let mut left_ms = from_ms;
         loop {
             let (now_ms, rows) = (self.world.now_ms(), self.rows());
             let up = self.world.up().map(|host| (host, self.fleet.joined.on(host)));
-            let shared = Shared::of(&rows, up);
+            let shared = LeaseShares::of(&rows, up);
             let has_left = self.has_left_a_stream();
             if has_left {
                 left_ms = now_ms;
             }
             // KCL counts finished leases too, so load need not be level.
             let level = kcl || shared.is_level();
-            let left = self.fleet.supply.left(&rows);
-            if let Some(words) = unowned.look(now_ms, &shared, owned_ms) {
+            let left = self.fleet.supply.remaining(&rows);
+            if let Some(words) = unowned.observe(now_ms, &shared, owned_ms) {
                 self.broken(liveness::PROMISE, words);
             } else if let Some(left) = left.clone().filter(|_| now_ms >= from_ms + drained_ms) {
                 self.broken(LIVENESS, left);
@@ -349,13 +349,13 @@ impl Stage {
     }
 
     /// What it came to. `whole` if the story had its quiet end.
-    pub fn judge(self, whole: bool) -> Report {
+    pub fn judge(self, whole: bool) -> SeedReport {
         let lines = self.fleet.ground.history.take();
         let drawn = drawn(&self.setting, self.happened);
         let last = lines.len().saturating_sub(1);
         let violation = checkers::of_consumer(
             &lines,
-            checkers::Fleet {
+            checkers::FleetPromises {
                 layout: self.setting.layout,
                 lease_time_ms: self.longest_ms(),
                 mode: self.setting.temper.mode,
@@ -364,9 +364,10 @@ impl Stage {
         )
         .or(self.mishap.map(|mishap| Violation { line: last, ..mishap }))
         .or_else(|| delivery::check(&lines).filter(|_| whole));
-        let count =
-            |is: fn(&What) -> bool| lines.iter().filter(|line| is(&line.what)).count() as u64;
-        Report {
+        let count = |is: fn(&HistoryEvent) -> bool| {
+            lines.iter().filter(|line| is(&line.what)).count() as u64
+        };
+        SeedReport {
             seed: self.setting.seed,
             replay: self.setting.replay,
             violation,
@@ -375,14 +376,14 @@ impl Stage {
             drawn,
             moves: count(is_move),
             placed: 0,
-            deliveries: count(|what| matches!(what, What::Handed { .. })),
+            deliveries: count(|what| matches!(what, HistoryEvent::Handed { .. })),
             lines,
         }
     }
 }
 
 /// What is special about a setting, in words.
-fn drawn(setting: &Setting, happened: Happened) -> Vec<String> {
+fn drawn(setting: &ScenarioSettings, happened: StreamFaults) -> Vec<String> {
     let mode = format!("{:?}", setting.temper.mode);
     let start = format!("{:?}", setting.start);
     // Without the numbers, which differ from fleet to fleet.
@@ -407,16 +408,19 @@ fn drawn(setting: &Setting, happened: Happened) -> Vec<String> {
 }
 
 /// Makes the rows of an application that ran under an old KCL version.
-fn make_old_rows(fleet: &Fleet) {
+fn make_old_rows(fleet: &ConsumerFleet) {
     for shard in fleet.supply.open_shards() {
         let write = fleet.rows.add_old(&shard.stream, &shard);
         let outcome = at_once(fleet.rows.write(&write)).expect("rows in memory take every write");
-        fleet.ground.history.note_what(What::Landed { write, outcome });
+        fleet.ground.history.note_what(HistoryEvent::WriteApplied { write, outcome });
     }
 }
 
-fn is_move(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
+fn is_move(what: &HistoryEvent) -> bool {
+    let HistoryEvent::WriteApplied {
+        write: Write::Lease { change, .. },
+        outcome: WriteOutcome::Done(_),
+    } = what
     else {
         return false;
     };

@@ -9,31 +9,31 @@
 //!
 //! [`Tap`]: crate::tap::Tap
 
-use crate::fleet::Fleet;
-use crate::rows::Rows;
-use crate::supply::{Grain, Supply};
+use crate::fleet::ConsumerFleet;
+use crate::rows::LeaseRows;
+use crate::supply::{RecordSource, SimRecord};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 
 /// Looks for records of one stream before the start.
-pub(super) struct Start {
+pub(super) struct StartPoint {
     stream: StreamName,
     at: StartPosition,
-    rows: Rows,
-    supply: Supply,
+    rows: LeaseRows,
+    supply: RecordSource,
     /// Whether no record that is put from now on lies before the start.
     is_known: bool,
 }
 
-impl Start {
+impl StartPoint {
     /// The start of each stream.
-    pub(super) fn of(fleet: &Fleet) -> Vec<Self> {
+    pub(super) fn of(fleet: &ConsumerFleet) -> Vec<Self> {
         fleet.supply.streams().iter().map(|stream| Self::new(fleet, stream)).collect()
     }
 
-    fn new(fleet: &Fleet, stream: &StreamName) -> Self {
+    fn new(fleet: &ConsumerFleet, stream: &StreamName) -> Self {
         let (at, stream) = (fleet.start, stream.clone());
         let (rows, supply) = (fleet.rows.clone(), fleet.supply.clone());
         Self { stream, at, rows, supply, is_known: at == StartPosition::TrimHorizon }
@@ -65,7 +65,7 @@ impl Start {
         }
     }
 
-    fn skip(&self, lies_before: impl Fn(&Grain) -> bool) {
+    fn skip(&self, lies_before: impl Fn(&SimRecord) -> bool) {
         self.supply.skip(|grain| grain.shard.stream == self.stream && lies_before(grain));
     }
 }

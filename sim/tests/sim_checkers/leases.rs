@@ -3,11 +3,11 @@
 use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{Checkpoint, LeaseToken, Lease, LeaseKey};
+use anabranch_model::lease::{Checkpoint, Lease, LeaseKey, LeaseToken};
 use anabranch_model::position::Position;
-use anabranch_sim::checkers::liveness::{Shared, Unowned};
-use anabranch_sim::checkers::{Quiet, fencing, liveness, resumption};
-use anabranch_sim::history::{HostId, Line, What};
+use anabranch_sim::checkers::liveness::{LeaseShares, UnownedSince};
+use anabranch_sim::checkers::{QuietPhase, fencing, liveness, resumption};
+use anabranch_sim::history::{HistoryEvent, HistoryLine, HostId};
 use anabranch_sim::workload::position;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn a_shard_has_one_deliverer_at_a_time() {
 fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease_time() {
     let check = |story, expected| check(owned, story, expected);
     // Lines 3 to 6 are a pause, in which b took the lease.
-    let overlap = |mut after: Vec<What>| {
+    let overlap = |mut after: Vec<HistoryEvent>| {
         let mut story = vec![took("a", 1, 0), beat("a"), delivered("a", 1, 1)];
         story.extend([took("b", 2, 0), delivered("b", 2, 1), delivered("b", 2, 2), paused(3)]);
         story.append(&mut after);
@@ -83,7 +83,7 @@ fn checkpoints_are_the_holders_and_go_forward_and_stay() {
     );
     let told = |done| {
         let (shard, at) = (Arc::new(key()), Checkpoint::at(position(done)));
-        What::Told(Event::Shard(ShardEvent::Checkpointed { shard, at }))
+        HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Checkpointed { shard, at }))
     };
     check(vec![took("a", 1, 0), stored("a", 1, 0, 5), told(5)], None);
     check(vec![took("a", 1, 0), told(5)], Some("was acknowledged, and nothing is stored"));
@@ -106,12 +106,15 @@ fn a_reader_goes_on_where_the_row_stood_and_skips_nothing() {
 #[test]
 fn every_ready_shard_is_delivered_and_load_is_level() {
     let other = LeaseKey::new("s", "shard-1");
-    let on = |host, key: &LeaseKey| Line {
+    let on = |host, key: &LeaseKey| HistoryLine {
         at_ms: 5,
         host: Some(HostId(host)),
-        what: What::Delivered { hold: LeaseToken { key: key.clone(), ..hold("a", 1) }, number: 1 },
+        what: HistoryEvent::Delivered {
+            hold: LeaseToken { key: key.clone(), ..hold("a", 1) },
+            number: 1,
+        },
     };
-    let quiet = |level| Quiet {
+    let quiet = |level| QuietPhase {
         from_ms: 1,
         until_ms: 9,
         ready: [key(), other.clone()].into(),
@@ -119,7 +122,8 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
         hosts: [HostId(0), HostId(1)].into(),
         level,
     };
-    let words = |lines: &[Line], level| liveness::check(lines, &quiet(level)).map(|v| v.words);
+    let words =
+        |lines: &[HistoryLine], level| liveness::check(lines, &quiet(level)).map(|v| v.words);
     assert_eq!(words(&[on(0, &key()), on(1, &other)], true), None);
     let idle = words(&[on(0, &key())], false).expect("shard-1 is idle");
     assert!(idle.contains("nobody delivers s/shard-1"), "{idle}");
@@ -127,7 +131,7 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
     assert_eq!(words(&both, false), None);
     let uneven = words(&both, true).expect("one host has both");
     assert!(uneven.contains("load is not level"), "{uneven}");
-    let stuck = Quiet { ready: [].into(), stuck: [key()].into(), ..quiet(false) };
+    let stuck = QuietPhase { ready: [].into(), stuck: [key()].into(), ..quiet(false) };
     let stuck = liveness::check(&[], &stuck).expect("shard-0 does not end").words;
     assert!(stuck.contains("s/shard-0 is done, and its row does not say its end"), "{stuck}");
 }
@@ -146,7 +150,7 @@ fn shards_are_shared_by_the_hosts_that_are_up() {
         Lease { owner: owner.map(worker), checkpoint, ..new.into_lease(&key().stream) }
     };
     let up = || (0..2).map(|host| (HostId(host), Some(worker(&format!("h{host}/1")))));
-    let shared = |rows: &[Lease]| Shared::of(rows, up());
+    let shared = |rows: &[Lease]| LeaseShares::of(rows, up());
     let unowned = |rows: &[Lease]| shared(rows).unowned.into_iter().collect::<Vec<_>>();
     let key = |shard: &str| LeaseKey::new("s", shard);
     let parent = row("shard-0", &[], Some("h0/1"), false);
@@ -164,13 +168,13 @@ fn shards_are_shared_by_the_hosts_that_are_up() {
     assert!(shared(&[owned("shard-0")]).is_level());
     assert!(!shared(&[owned("shard-0"), owned("shard-1")]).is_level());
 
-    let (mut looks, none) = (Unowned::default(), shared(&[]));
+    let (mut looks, none) = (UnownedSince::default(), shared(&[]));
     let some = shared(&[row("shard-0", &[], None, false)]);
     for (now_ms, shared, late) in
         [(0, &some, false), (9, &none, false), (10, &some, false), (20, &some, false)]
     {
-        assert_eq!(looks.look(now_ms, shared, 10).is_some(), late, "at {now_ms} ms");
+        assert_eq!(looks.observe(now_ms, shared, 10).is_some(), late, "at {now_ms} ms");
     }
-    let words = looks.look(21, &some, 10).expect("it is late");
+    let words = looks.observe(21, &some, 10).expect("it is late");
     assert!(words.contains("s/shard-0 has no owner since 10 ms"), "{words}");
 }

@@ -8,7 +8,7 @@ use anabranch_model::watch::{ReadPhase, WatchdogAction};
 use anabranch_sim::checkers::{
     checkpoint, content, delivery, duplicates, effects, lineage, memory, trimming,
 };
-use anabranch_sim::history::What;
+use anabranch_sim::history::HistoryEvent;
 use anabranch_sim::workload::position;
 use std::sync::Arc;
 
@@ -16,38 +16,38 @@ use std::sync::Arc;
 fn a_key_comes_in_the_order_of_its_puts() {
     let check = |story, expected| check(ordered, story, expected);
     let two = || vec![put("shard-0", 1), put("shard-0", 2)];
-    let then = |rest: Vec<What>| two().into_iter().chain(rest).collect::<Vec<_>>();
+    let then = |rest: Vec<HistoryEvent>| two().into_iter().chain(rest).collect::<Vec<_>>();
     let (first, done) = (handed("shard-0", 1, 1), handled("shard-0", 1, 1, true));
     check(then(vec![first.clone(), done.clone(), handed("shard-0", 2, 1)]), None);
     let early = || handed("shard-0", 2, 1);
     check(then(vec![first.clone(), early()]), Some("k#2 came before k#1 was done"));
     check(then(vec![first.clone(), handled("shard-0", 1, 1, false), early()]), Some("k#2"));
     check(then(vec![early()]), Some("k#2 came before k#1 was done"));
-    check(then(vec![What::Trimmed, early()]), None);
+    check(then(vec![HistoryEvent::Trimmed, early()]), None);
     // The application starts behind it.
-    check(then(vec![What::Skipped(grain("shard-0", 1)), early()]), None);
+    check(then(vec![HistoryEvent::Skipped(grain("shard-0", 1)), early()]), None);
     // The records of one call are in the hands of the handler together.
-    let called = |records| What::Called { hold: of("shard-0", 1), records };
+    let called = |records| HistoryEvent::Called { hold: of("shard-0", 1), records };
     check(then(vec![called(2), first.clone(), early()]), None);
     check(then(vec![called(1), first.clone(), early()]), Some("k#2 came before k#1 was done"));
     // Read before it was trimmed, so only the end of the session can have lost it.
     check(then([read(1), vec![early()]].concat()), Some("k#2 came before k#1 was done"));
     check(
-        then([read(1), vec![What::Trimmed, early()]].concat()),
+        then([read(1), vec![HistoryEvent::Trimmed, early()]].concat()),
         Some("k#2 came before k#1 was done"),
     );
-    check(then([read(1), vec![What::Trimmed, stopped(), early()]].concat()), None);
-    check(then([read(1), vec![stopped(), What::Trimmed, early()]].concat()), None);
+    check(then([read(1), vec![HistoryEvent::Trimmed, stopped(), early()]].concat()), None);
+    check(then([read(1), vec![stopped(), HistoryEvent::Trimmed, early()]].concat()), None);
     // Its shard is past retention as a whole, so a gate may have opened.
-    let gone = vec![split(), What::Trimmed, early(), first.clone()];
+    let gone = vec![split(), HistoryEvent::Trimmed, early(), first.clone()];
     check(then([read(1), gone].concat()), None);
     check(
-        then(vec![What::Trimmed, early(), first.clone()]),
+        then(vec![HistoryEvent::Trimmed, early(), first.clone()]),
         Some("k#1 came for the first time after k#2"),
     );
     // Lost with a session that goes on, for all that its host knows.
-    let zombie = |ends: Vec<What>| {
-        let taken = vec![What::Trimmed, took("b", 2, 0), handed("shard-0", 2, 2)];
+    let zombie = |ends: Vec<HistoryEvent>| {
+        let taken = vec![HistoryEvent::Trimmed, took("b", 2, 0), handed("shard-0", 2, 2)];
         then([read(1), vec![beat("a")], taken, ends].concat())
     };
     check(zombie(vec![paused(5), first.clone()]), None);
@@ -57,7 +57,7 @@ fn a_key_comes_in_the_order_of_its_puts() {
 #[test]
 fn what_retention_took_is_told_before_what_is_behind_it() {
     let check = |story, expected| check(trimming::check, story, expected);
-    let of_shard = |event: ShardEvent| What::Told(Event::Shard(event));
+    let of_shard = |event: ShardEvent| HistoryEvent::LibraryReported(Event::Shard(event));
     let shard = || Arc::new(key());
     let started =
         |from| of_shard(ShardEvent::Started { shard: shard(), from: Checkpoint::at(from) });
@@ -66,9 +66,9 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
         of_shard(ShardEvent::RetentionGap { shard: shard(), after, to })
     };
     // Record 1 is done, 2 is lost, and 3 comes to a session that began afterwards.
-    let begins_at = |from, rest: Vec<What>| {
+    let begins_at = |from, rest: Vec<HistoryEvent>| {
         let lost = vec![put("shard-0", 1), put("shard-0", 2), handled("shard-0", 1, 1, true)];
-        let kept = vec![What::Trimmed, put("shard-0", 3), started(from)];
+        let kept = vec![HistoryEvent::Trimmed, put("shard-0", 3), started(from)];
         [lost, kept, rest].concat()
     };
     let begins = |rest| begins_at(position(1), rest);
@@ -81,13 +81,13 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     // A worker that was expelled had it in memory, and is done with it.
     check(begins(vec![handled("shard-0", 2, 1, true), next()]), None);
     // Nobody knows what an idle shard held, nor what lies behind a start that is no record.
-    let idle = vec![put("shard-0", 2), What::Trimmed, started(position(1))];
+    let idle = vec![put("shard-0", 2), HistoryEvent::Trimmed, started(position(1))];
     check([idle, vec![put("shard-0", 3), next()]].concat(), None);
     check(begins_at(Position::TrimHorizon, vec![next()]), None);
     // By the clock of a host that was paused meanwhile, no time has passed.
-    let goes_on = |rest: Vec<What>| {
+    let goes_on = |rest: Vec<HistoryEvent>| {
         let began = vec![started(position(1)), put("shard-0", 2)];
-        [began, vec![What::Trimmed, put("shard-0", 3)], rest].concat()
+        [began, vec![HistoryEvent::Trimmed, put("shard-0", 3)], rest].concat()
     };
     check(goes_on(vec![next()]), Some(words));
     check(goes_on(vec![paused(1), next()]), None);
@@ -135,18 +135,18 @@ fn an_effect_comes_once() {
 fn a_shard_waits_for_all_that_it_came_from() {
     let check = |story, expected| check(lineage::check, story, expected);
     let begin = || vec![put("shard-0", 1), split(), put("shard-1", 2)];
-    let then = |rest: Vec<What>| begin().into_iter().chain(rest).collect::<Vec<_>>();
+    let then = |rest: Vec<HistoryEvent>| begin().into_iter().chain(rest).collect::<Vec<_>>();
     check(then(vec![handed("shard-1", 2, 1)]), Some("before s/shard-0 was done"));
     check(then(vec![handled("shard-0", 1, 1, true), handed("shard-1", 2, 1)]), None);
     // A generation without records does not open the gate.
-    let next = What::Resharded {
+    let next = HistoryEvent::Resharded {
         closed: vec![LeaseKey::new("s", "shard-2")],
         opened: vec![LeaseKey::new("s", "shard-3"), LeaseKey::new("s", "shard-4")],
     };
     let grandchild = vec![next, put("shard-3", 3), handed("shard-3", 3, 1)];
     check(then(grandchild), Some("before s/shard-0 was done"));
     let child = || handed("shard-1", 2, 1);
-    check(then(vec![What::Trimmed, child()]), None);
+    check(then(vec![HistoryEvent::Trimmed, child()]), None);
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn no_checkpoint_passes_what_is_not_done() {
     check(vec![put("shard-0", 1), stored("a", 1, 0, 1)], Some("k#1 is not done"));
     check(vec![put("shard-0", 1), put("shard-0", 2), done(2), stored("a", 1, 0, 2)], Some("k#1"));
     check(vec![put("shard-0", 1), end()], Some("k#1 is not done"));
-    check(vec![put("shard-0", 1), What::Trimmed, end()], None);
-    let read = |rest: Vec<What>| [vec![put("shard-0", 1)], read(1), rest].concat();
-    check(read(vec![What::Trimmed, end()]), Some("k#1 is not done"));
-    check(read(vec![What::Trimmed, stopped(), end()]), None);
+    check(vec![put("shard-0", 1), HistoryEvent::Trimmed, end()], None);
+    let read = |rest: Vec<HistoryEvent>| [vec![put("shard-0", 1)], read(1), rest].concat();
+    check(read(vec![HistoryEvent::Trimmed, end()]), Some("k#1 is not done"));
+    check(read(vec![HistoryEvent::Trimmed, stopped(), end()]), None);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn what_is_written_down_or_given_back_does_not_come_again() {
     let call = |number, term| {
         vec![handed("shard-0", number, term), handled("shard-0", number, term, true)]
     };
-    let story = |parts: Vec<Vec<What>>| parts.concat();
+    let story = |parts: Vec<Vec<HistoryEvent>>| parts.concat();
     // After a crash, what was done since the checkpoint.
     check(story(vec![vec![took("a", 1, 0)], call(1, 1), vec![took("b", 2, 0)], call(1, 2)]), None);
     check(
@@ -204,21 +204,22 @@ fn everything_is_delivered_or_its_loss_is_told() {
     check(vec![put("shard-0", 1), handled("shard-0", 1, 1, true)], None);
     check(vec![put("shard-0", 1), handed("shard-0", 1, 1)], Some("was never delivered"));
     check(vec![put("shard-0", 1), handled("shard-0", 1, 1, false)], Some("was never delivered"));
-    let trimmed = || vec![created(), put("shard-0", 1), split(), put("shard-1", 2), What::Trimmed];
+    let trimmed =
+        || vec![created(), put("shard-0", 1), split(), put("shard-1", 2), HistoryEvent::Trimmed];
     check(trimmed(), Some("was lost, and nobody said so"));
     check([trimmed(), vec![lost("shard-0")]].concat(), None);
     check([trimmed(), vec![lost("shard-2")]].concat(), Some("nobody said so"));
     // An open shard loses what nobody had read, and nothing else.
-    let read = |rest: Vec<What>| [vec![put("shard-0", 1)], read(1), rest].concat();
-    check(vec![put("shard-0", 1), What::Trimmed], None);
-    check(read(vec![What::Trimmed]), Some("was never delivered"));
-    check(read(vec![What::Trimmed, took("h1", 2, 0)]), None);
-    check(read(vec![What::Trimmed, handled("shard-0", 1, 1, true)]), None);
+    let read = |rest: Vec<HistoryEvent>| [vec![put("shard-0", 1)], read(1), rest].concat();
+    check(vec![put("shard-0", 1), HistoryEvent::Trimmed], None);
+    check(read(vec![HistoryEvent::Trimmed]), Some("was never delivered"));
+    check(read(vec![HistoryEvent::Trimmed, took("h1", 2, 0)]), None);
+    check(read(vec![HistoryEvent::Trimmed, handled("shard-0", 1, 1, true)]), None);
 }
 
 #[test]
 fn nobody_holds_more_than_it_may() {
-    let holds = |bytes| vec![What::Holds { bytes, most: 10 }];
+    let holds = |bytes| vec![HistoryEvent::Holds { bytes, most: 10 }];
     check(memory::check, holds(10), None);
     check(memory::check, holds(11), Some("11 bytes are held; 10 may be"));
 }
@@ -227,6 +228,6 @@ fn nobody_holds_more_than_it_may() {
 fn what_comes_was_put() {
     let words = "what was never put".to_owned();
     check(content::check, vec![put("shard-0", 1), handed("shard-0", 1, 1)], None);
-    let garbled = vec![What::Garbled { lease: key(), words }];
+    let garbled = vec![HistoryEvent::Corrupted { lease: key(), words }];
     check(content::check, garbled, Some("what was never put of s/shard-0"));
 }

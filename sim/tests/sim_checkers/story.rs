@@ -2,13 +2,13 @@
 
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, Lease, LeaseChange, LeaseKey, Nonce, WriteOutcome, StoredRow, WorkerChange, WorkerId,
-    Write,
+    Checkpoint, Lease, LeaseChange, LeaseKey, LeaseToken, Nonce, StoredRow, WorkerChange, WorkerId,
+    Write, WriteOutcome,
 };
 use anabranch_model::position::Position;
 use anabranch_sim::checkers::{order, ownership};
-use anabranch_sim::history::{HostId, Line, What};
-use anabranch_sim::supply::Grain;
+use anabranch_sim::history::{HistoryEvent, HistoryLine, HostId};
+use anabranch_sim::supply::SimRecord;
 use anabranch_sim::workload::position;
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub(crate) fn hold(owner: &str, term: u64) -> LeaseToken {
     LeaseToken { key: key(), owner: worker(owner), term }
 }
 
-pub(crate) fn delivered(owner: &str, term: u64, number: u64) -> What {
-    What::Delivered { hold: hold(owner, term), number }
+pub(crate) fn delivered(owner: &str, term: u64, number: u64) -> HistoryEvent {
+    HistoryEvent::Delivered { hold: hold(owner, term), number }
 }
 
-pub(crate) fn began(owner: &str, term: u64, done: u64) -> What {
-    What::Began { hold: hold(owner, term), from: position(done) }
+pub(crate) fn began(owner: &str, term: u64, done: u64) -> HistoryEvent {
+    HistoryEvent::Began { hold: hold(owner, term), from: position(done) }
 }
 
 /// The row after a write, as the store told.
@@ -49,16 +49,16 @@ pub(crate) fn row(owner: Option<&str>, term: u64, done: u64) -> WriteOutcome {
     WriteOutcome::Done(StoredRow::Lease(Box::new(lease)))
 }
 
-pub(crate) fn landed(change: LeaseChange, outcome: WriteOutcome) -> What {
-    What::Landed { write: Write::lease(&key(), change, Nonce(1)), outcome }
+pub(crate) fn landed(change: LeaseChange, outcome: WriteOutcome) -> HistoryEvent {
+    HistoryEvent::WriteApplied { write: Write::lease(&key(), change, Nonce(1)), outcome }
 }
 
-pub(crate) fn took(owner: &str, term: u64, done: u64) -> What {
+pub(crate) fn took(owner: &str, term: u64, done: u64) -> HistoryEvent {
     let change = LeaseChange::Take { taker: worker(owner), term: term - 1 };
     landed(change, row(Some(owner), term, done))
 }
 
-pub(crate) fn stored(owner: &str, term: u64, from: u64, to: u64) -> What {
+pub(crate) fn stored(owner: &str, term: u64, from: u64, to: u64) -> HistoryEvent {
     let change = LeaseChange::Checkpoint {
         owner: worker(owner),
         term,
@@ -70,22 +70,22 @@ pub(crate) fn stored(owner: &str, term: u64, from: u64, to: u64) -> What {
     landed(change, row(Some(owner), term, to))
 }
 
-pub(crate) fn acknowledged(owner: &str, term: u64, done: u64) -> What {
-    What::Checkpointed { hold: hold(owner, term), at: position(done) }
+pub(crate) fn acknowledged(owner: &str, term: u64, done: u64) -> HistoryEvent {
+    HistoryEvent::Checkpointed { hold: hold(owner, term), at: position(done) }
 }
 
-pub(crate) fn lines(story: Vec<What>) -> Vec<Line> {
-    let line = |(at, what): (usize, What)| {
+pub(crate) fn lines(story: Vec<HistoryEvent>) -> Vec<HistoryLine> {
+    let line = |(at, what): (usize, HistoryEvent)| {
         let at_ms = u64::try_from(at).expect("it is small");
-        Line { at_ms, host: Some(HostId(0)), what }
+        HistoryLine { at_ms, host: Some(HostId(0)), what }
     };
     story.into_iter().enumerate().map(line).collect()
 }
 
-pub(crate) type Checker = fn(&[Line]) -> Option<anabranch_sim::checkers::Violation>;
+pub(crate) type Checker = fn(&[HistoryLine]) -> Option<anabranch_sim::checkers::Violation>;
 
 /// The checker says nothing, or something with these words in it.
-pub(crate) fn check(checker: Checker, story: Vec<What>, expected: Option<&str>) {
+pub(crate) fn check(checker: Checker, story: Vec<HistoryEvent>, expected: Option<&str>) {
     let lines = lines(story);
     let words = checker(&lines).map(|violation| violation.words);
     match (&words, expected) {
@@ -96,31 +96,31 @@ pub(crate) fn check(checker: Checker, story: Vec<What>, expected: Option<&str>) 
 }
 
 /// Order, where the lease time is seven lines long.
-pub(crate) fn ordered(lines: &[Line]) -> Option<anabranch_sim::checkers::Violation> {
+pub(crate) fn ordered(lines: &[HistoryLine]) -> Option<anabranch_sim::checkers::Violation> {
     order::check(lines, 7)
 }
 
 /// Ownership, where the lease time is seven lines long.
-pub(crate) fn owned(lines: &[Line]) -> Option<anabranch_sim::checkers::Violation> {
+pub(crate) fn owned(lines: &[HistoryLine]) -> Option<anabranch_sim::checkers::Violation> {
     ownership::check(lines, 7)
 }
 
-pub(crate) fn beat(owner: &str) -> What {
+pub(crate) fn beat(owner: &str) -> HistoryEvent {
     let change = WorkerChange::Beat { counter: 1 };
     let write = Write::worker(&worker(owner), change, Nonce(1));
-    What::Landed { write, outcome: row(None, 1, 0) }
+    HistoryEvent::WriteApplied { write, outcome: row(None, 1, 0) }
 }
 
-pub(crate) fn joined(owner: &str, lease_time_ms: u64) -> What {
+pub(crate) fn joined(owner: &str, lease_time_ms: u64) -> HistoryEvent {
     let lease_time_ms = Some(lease_time_ms);
     let join =
         WorkerChange::Join { host: String::new(), started_ms: 0, reads: None, lease_time_ms };
     let write = Write::worker(&worker(owner), join, Nonce(1));
-    What::Landed { write, outcome: row(None, 1, 0) }
+    HistoryEvent::WriteApplied { write, outcome: row(None, 1, 0) }
 }
 
-pub(crate) fn paused(since_ms: u64) -> What {
-    What::Paused { since_ms }
+pub(crate) fn paused(since_ms: u64) -> HistoryEvent {
+    HistoryEvent::Paused { since_ms }
 }
 
 pub(crate) fn release(owner: &str, term: u64) -> LeaseChange {
@@ -128,65 +128,68 @@ pub(crate) fn release(owner: &str, term: u64) -> LeaseChange {
 }
 
 /// The record of that number, of one key, in the shard of that name.
-pub(crate) fn grain(shard: &str, number: u64) -> Arc<Grain> {
+pub(crate) fn grain(shard: &str, number: u64) -> Arc<SimRecord> {
     let (shard, at) = (LeaseKey::new("s", shard), position(number));
-    Arc::new(Grain { key: "k".into(), number, shard, at, bytes: 1, arrived_ms: 0 })
+    Arc::new(SimRecord { key: "k".into(), number, shard, at, bytes: 1, arrived_ms: 0 })
 }
 
-pub(crate) fn put(shard: &str, number: u64) -> What {
-    What::Put(grain(shard, number))
+pub(crate) fn put(shard: &str, number: u64) -> HistoryEvent {
+    HistoryEvent::Put(grain(shard, number))
 }
 
 pub(crate) fn of(shard: &str, term: u64) -> LeaseToken {
     LeaseToken { key: LeaseKey::new("s", shard), owner: worker("a"), term }
 }
 
-pub(crate) fn handed(shard: &str, number: u64, term: u64) -> What {
-    What::Handed { hold: of(shard, term), grain: grain(shard, number) }
+pub(crate) fn handed(shard: &str, number: u64, term: u64) -> HistoryEvent {
+    HistoryEvent::Handed { hold: of(shard, term), grain: grain(shard, number) }
 }
 
-pub(crate) fn handled(shard: &str, number: u64, term: u64, done: bool) -> What {
-    What::Handled { hold: of(shard, term), grain: grain(shard, number), done }
+pub(crate) fn handled(shard: &str, number: u64, term: u64, done: bool) -> HistoryEvent {
+    HistoryEvent::Handled { hold: of(shard, term), grain: grain(shard, number), done }
 }
 
-pub(crate) fn split() -> What {
+pub(crate) fn split() -> HistoryEvent {
     let shard = |name| LeaseKey::new("s", name);
     let opened = vec![shard("shard-1"), shard("shard-2")];
-    What::Resharded { closed: vec![shard("shard-0")], opened }
+    HistoryEvent::Resharded { closed: vec![shard("shard-0")], opened }
 }
 
-pub(crate) fn lost(shard: &str) -> What {
+pub(crate) fn lost(shard: &str) -> HistoryEvent {
     let lease = LeaseKey::new("s", shard);
-    What::Told(Event::Lease(LeaseEvent::ShardMissing { lease, successors: Vec::new() }))
+    HistoryEvent::LibraryReported(Event::Lease(LeaseEvent::ShardMissing {
+        lease,
+        successors: Vec::new(),
+    }))
 }
 
 /// The same line of a stream whose shards and keys have the same names.
-pub(crate) fn elsewhere(what: What) -> What {
-    let there = |mut grain: Arc<Grain>| {
+pub(crate) fn elsewhere(what: HistoryEvent) -> HistoryEvent {
+    let there = |mut grain: Arc<SimRecord>| {
         Arc::make_mut(&mut grain).shard.stream = "t".into();
         grain
     };
     match what {
-        What::Put(grain) => What::Put(there(grain)),
-        What::Handed { mut hold, grain } => {
+        HistoryEvent::Put(grain) => HistoryEvent::Put(there(grain)),
+        HistoryEvent::Handed { mut hold, grain } => {
             hold.key.stream = "t".into();
-            What::Handed { hold, grain: there(grain) }
+            HistoryEvent::Handed { hold, grain: there(grain) }
         }
-        What::Handled { mut hold, grain, done } => {
+        HistoryEvent::Handled { mut hold, grain, done } => {
             hold.key.stream = "t".into();
-            What::Handled { hold, grain: there(grain), done }
+            HistoryEvent::Handled { hold, grain: there(grain), done }
         }
         other => panic!("no line of these stories: {other:?}"),
     }
 }
 
 /// The worker on the host of these stories took the shard and received records up to this one.
-pub(crate) fn read(number: u64) -> Vec<What> {
+pub(crate) fn read(number: u64) -> Vec<HistoryEvent> {
     let grains = (1..=number).map(|number| grain("shard-0", number)).collect();
-    vec![took("h0", 1, 0), What::Arrived(grains)]
+    vec![took("h0", 1, 0), HistoryEvent::Arrived(grains)]
 }
 
-pub(crate) fn stopped() -> What {
+pub(crate) fn stopped() -> HistoryEvent {
     let stopped = ShardEvent::Stopped { shard: Arc::new(key()), why: ShardStopReason::Drained };
-    What::Told(Event::Shard(stopped))
+    HistoryEvent::LibraryReported(Event::Shard(stopped))
 }

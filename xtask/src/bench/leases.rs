@@ -1,7 +1,7 @@
 //! `cargo xtask bench leases`: what planning costs, what an idle fleet asks of its store beside KCL,
 //! a fleet that starts on an empty store, and planned hand-overs, on every store.
 
-use super::lend;
+use super::set_env_if_present;
 use crate::parts;
 use crate::shell::{cargo, profile, show};
 use std::process::{Command, ExitCode};
@@ -30,8 +30,8 @@ fn bench(parts: &[&str]) -> Result<(), String> {
     }
     let mut leases = benchmark("leases");
     leases.arg("--").args(others);
-    lend(&mut leases, "ANABRANCH_DYNAMODB_LOCAL", parts::dynamodb_local());
-    lend(&mut leases, "ANABRANCH_POSTGRES_BIN", parts::postgres());
+    set_env_if_present(&mut leases, "ANABRANCH_DYNAMODB_LOCAL", parts::dynamodb_local());
+    set_env_if_present(&mut leases, "ANABRANCH_POSTGRES_BIN", parts::postgres());
     show(&mut leases)
 }
 

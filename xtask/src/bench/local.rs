@@ -2,8 +2,8 @@
 //! memory per stored record, and the time to its ready line.
 
 use crate::dist;
-use crate::parts::{self, Missing};
-use crate::server::{Server, free_port};
+use crate::parts::{self, MissingPart};
+use crate::server::{ServerProcess, free_port};
 use crate::shell::{built, cargo, output, profile, program, show};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
@@ -19,7 +19,7 @@ const FIGURES: [&str; 3] =
     ["CPU per put record, ns", "CPU per got record, ns", "memory per stored record, bytes"];
 
 /// The figures of one server in one round.
-type Measured = [f64; FIGURES.len()];
+type Measurement = [f64; FIGURES.len()];
 
 pub(crate) fn run() -> ExitCode {
     match bench() {
@@ -35,18 +35,18 @@ fn bench() -> Result<(), String> {
     dist::build()?;
     let load = ["build", "--profile", profile(), "--workspace", "--bench", "load", "--locked"];
     show(&mut cargo(&load))?;
-    let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|Missing(why)| why)?;
+    let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|MissingPart(why)| why)?;
 
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        starts.push(Server::anabranch(&[])?.ready_after);
+        starts.push(ServerProcess::anabranch(&[])?.ready_after);
     }
     starts.sort_unstable();
 
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         println!("round {round} of {ROUNDS}");
-        ours.push(measure(&Server::anabranch(&[])?)?);
+        ours.push(measure(&ServerProcess::anabranch(&[])?)?);
         theirs.push(measure(&start_peer(&peer)?)?);
     }
 
@@ -57,18 +57,18 @@ fn bench() -> Result<(), String> {
     let (name, ratio, spread) = (PEER.0, "ratio", "least to most");
     println!("{:<34}{:>11}{name:>14}{ratio:>8}{spread:>16}", "server", "anabranch");
     for (figure, what) in FIGURES.iter().enumerate() {
-        let column = |rounds: &[Measured]| rounds.iter().map(|m| m[figure]).collect();
+        let column = |rounds: &[Measurement]| rounds.iter().map(|m| m[figure]).collect();
         row(what, column(&ours), column(&theirs));
     }
     println!("time to ready, median of {STARTS}: {:.1} ms", starts[STARTS / 2].as_secs_f64() * 1e3);
     Ok(())
 }
 
-fn start_peer(binary: &Path) -> Result<Server, String> {
+fn start_peer(binary: &Path) -> Result<ServerProcess, String> {
     let port = free_port()?;
     let mut command = program(binary, &["--port", &port.to_string(), "--shard-limit", "500"]);
     command.args(["--log-level", "error"]).stdout(Stdio::null()).stderr(Stdio::null());
-    Server::peer(&mut command, port)
+    ServerProcess::peer(&mut command, port)
 }
 
 /// One figure of all rounds. Ratios are those of single rounds, whose two sides ran side by side.
@@ -91,7 +91,7 @@ fn median(numbers: Vec<f64>) -> f64 {
 }
 
 /// Runs the load program against a server. It prints `put_ns get_ns memory_bytes`.
-fn measure(server: &Server) -> Result<Measured, String> {
+fn measure(server: &ServerProcess) -> Result<Measurement, String> {
     let load = newest_load_program()?;
     let pid = server.pid().to_string();
     let text = output(server.configure(&mut program(load, &[&pid, RECORDS])))?;

@@ -7,12 +7,12 @@ pub(crate) mod workers;
 pub(crate) mod multilang;
 pub(crate) mod relay;
 
-use crate::parts::Missing;
+use crate::parts::MissingPart;
 use std::path::PathBuf;
 use std::process::Command;
 
 /// Tells a benchmark where a part is. It leaves out what is missing.
-fn lend(command: &mut Command, variable: &str, part: Result<PathBuf, Missing>) {
+fn set_env_if_present(command: &mut Command, variable: &str, part: Result<PathBuf, MissingPart>) {
     if std::env::var_os(variable).is_some() {
         return;
     }
@@ -20,6 +20,6 @@ fn lend(command: &mut Command, variable: &str, part: Result<PathBuf, Missing>) {
         Ok(path) => {
             command.env(variable, path);
         }
-        Err(Missing(way_out)) => println!("left out: {way_out}"),
+        Err(MissingPart(way_out)) => println!("left out: {way_out}"),
     }
 }

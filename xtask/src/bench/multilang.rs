@@ -2,8 +2,8 @@
 //! record, memory with 100 shards, the first record.
 
 use crate::dist;
-use crate::parts::{self, Missing};
-use crate::server::Server;
+use crate::parts::{self, MissingPart};
+use crate::server::ServerProcess;
 use crate::shell::{built, program, show};
 use std::process::ExitCode;
 
@@ -19,9 +19,9 @@ pub(crate) fn run() -> ExitCode {
 
 fn bench() -> Result<(), String> {
     dist::build()?;
-    let python = parts::python().map_err(|Missing(why)| why)?;
-    let worker = parts::kclpy().map_err(|Missing(why)| why)?;
-    let server = Server::anabranch(&[])?;
+    let python = parts::python().map_err(|MissingPart(why)| why)?;
+    let worker = parts::kclpy().map_err(|MissingPart(why)| why)?;
+    let server = ServerProcess::anabranch(&[])?;
     let mut bench = program(&python, &["interop/multilang/bench.py"]);
     bench.env("ANABRANCH", built("anabranch")).env("PYTHON", &python).env("KCLPY", worker);
     show(server.configure(&mut bench))

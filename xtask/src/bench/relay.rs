@@ -1,6 +1,6 @@
 //! `cargo xtask bench relay`: rows a second of the outbox relay, beside the plain loop.
 
-use super::lend;
+use super::set_env_if_present;
 use crate::parts;
 use crate::shell::{cargo, profile, show};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub(crate) fn run() -> ExitCode {
     let rows = ["bench", "--workspace", "--locked", "--profile", profile(), "--bench", "rows"];
     let mut rows = cargo(&rows);
-    lend(&mut rows, "ANABRANCH_POSTGRES_BIN", parts::postgres());
+    set_env_if_present(&mut rows, "ANABRANCH_POSTGRES_BIN", parts::postgres());
     match show(&mut rows) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

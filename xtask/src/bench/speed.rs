@@ -1,7 +1,7 @@
 //! `cargo xtask bench producer` and `bench consumer`: CPU per record beside a bare loop of the SDK,
 //! against a sink that answers canned replies.
 
-use super::lend;
+use super::set_env_if_present;
 use crate::parts;
 use crate::shell::{cargo, profile, show};
 use std::process::{Command, ExitCode};
@@ -31,7 +31,7 @@ fn speed(part: &str) -> Command {
     let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", profile()]);
     command.args(["--bench", "speed", "--", part]);
     if part == "producer" {
-        lend(&mut command, "ANABRANCH_AGGREGATES_PYTHON", parts::aggregates_python());
+        set_env_if_present(&mut command, "ANABRANCH_AGGREGATES_PYTHON", parts::aggregates_python());
     }
     command
 }

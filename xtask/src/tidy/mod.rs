@@ -9,11 +9,11 @@ mod size;
 mod sources;
 
 use crate::shell::{cargo, output, profile};
-use crate::tally::Tally;
+use crate::tally::CheckTally;
 
 /// Runs every rule and counts each as one check.
-pub(crate) fn run() -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run() -> CheckTally {
+    let mut tally = CheckTally::default();
     let sources = sources::all();
     tally.check("tidy: rustfmt", output(&mut cargo(&["fmt", "--all", "--check"])).map(drop));
     tally.check("tidy: clippy", clippy());
@@ -27,8 +27,8 @@ pub(crate) fn run() -> Tally {
 }
 
 /// `cargo xtask map`: writes the file map of ARCHITECTURE.md anew.
-pub(crate) fn write_map() -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn write_map() -> CheckTally {
+    let mut tally = CheckTally::default();
     tally.check("the file map is written", file_map::write(&sources::all()));
     tally
 }

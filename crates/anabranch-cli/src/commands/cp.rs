@@ -1,6 +1,6 @@
 //! `anabranch cp`: records between streams and files, each key in order.
 
-use super::put::{self, RecordOrigin, SendOptions, PutSink};
+use super::put::{self, PutSink, RecordOrigin, SendOptions};
 use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
 use crate::input::Input;
@@ -79,7 +79,10 @@ impl FromStr for CopyEndpoint {
 }
 
 /// Copies.
-pub(crate) async fn run(options: CopyOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: CopyOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let there = connection.with_overrides(
         options.to_endpoint.clone(),
         options.to_region.clone(),
@@ -87,10 +90,12 @@ pub(crate) async fn run(options: CopyOptions, connection: &ConnectionSettings) -
     );
     let stop = crate::stop::wait_for_signal(1)?;
     match (&options.from, &options.to) {
-        (CopyEndpoint::File(_), CopyEndpoint::File(_)) => {
-            Err(CommandFailure::usage("neither place is a stream: a stream is given as stream:NAME"))
-        }
-        (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to)) if from == to && there == *connection => {
+        (CopyEndpoint::File(_), CopyEndpoint::File(_)) => Err(CommandFailure::usage(
+            "neither place is a stream: a stream is given as stream:NAME",
+        )),
+        (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to))
+            if from == to && there == *connection =>
+        {
             Err(into_itself(from))
         }
         (CopyEndpoint::File(file), CopyEndpoint::Stream(to)) => {
@@ -329,7 +334,11 @@ async fn from_file(
 }
 
 /// Waits for all outcomes, and says what they were.
-async fn close(sink: PutSink, to: &StreamName, fed: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
+async fn close(
+    sink: PutSink,
+    to: &StreamName,
+    fed: Result<(), CommandFailure>,
+) -> Result<(), CommandFailure> {
     let tally = sink.close().await;
     tally.report(to, false);
     fed?;

@@ -7,7 +7,7 @@ use self::tls::{CaFile, TlsOptions};
 use crate::failure::CommandFailure;
 use crate::output::print_note;
 use anabranch_local::persist::{Fsync, JournalOptions};
-use anabranch_local::{Clock, Engine, Local, EngineOptions as EngineOptions, LocalStartError};
+use anabranch_local::{Clock, Engine, EngineOptions, Local, LocalStartError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -165,7 +165,9 @@ async fn start(options: &LocalOptions) -> Result<Local, CommandFailure> {
     let taken = |port, option, source: io::Error| {
         let host = options.host;
         if source.kind() != io::ErrorKind::AddrInUse {
-            return CommandFailure::usage(format!("cannot listen on port {port} of {host}: {source}"));
+            return CommandFailure::usage(format!(
+                "cannot listen on port {port} of {host}: {source}"
+            ));
         }
         CommandFailure::usage(format!(
             "port {port} of {host} is taken: stop what uses it, or choose another with {option} \

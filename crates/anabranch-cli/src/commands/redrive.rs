@@ -11,8 +11,8 @@ use super::consume::park::DeadLetterPlace;
 use crate::failure::CommandFailure;
 use crate::line::short;
 use crate::output::print_note;
-use crate::printer::{self, NOBODY_READS, Printer, OutputRead};
-use anabranch::consumer::{Delivery, HandlerError, DeadLetterError, RedriveSummary};
+use crate::printer::{self, NOBODY_READS, OutputRead, Printer};
+use anabranch::consumer::{DeadLetterError, Delivery, HandlerError, RedriveSummary};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,8 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     };
     let (printer, thread) = Printer::start();
     let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
-    let to = children.clone().map_or_else(|| RedriveTarget::Print(printer.clone()), RedriveTarget::Exec);
+    let to =
+        children.clone().map_or_else(|| RedriveTarget::Print(printer.clone()), RedriveTarget::Exec);
     let stopping = Arc::new(AtomicBool::new(false));
     let handle = |record: Delivery| {
         let (to, stopping) = (to.clone(), Arc::clone(&stopping));
@@ -116,7 +117,9 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     }
     drop((printer, reader, to));
     let Some(ended) = ended else {
-        return Err(CommandFailure::result("stopped at once by a second signal: run it again to go on"));
+        return Err(CommandFailure::result(
+            "stopped at once by a second signal: run it again to go on",
+        ));
     };
     let judged = exit_result(&options.place, &ended.map_err(not_redriven)?);
     match printer::end(thread).await? {

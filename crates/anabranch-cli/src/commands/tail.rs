@@ -61,7 +61,10 @@ fn holds(data: &[u8], text: &[u8]) -> bool {
 }
 
 /// Prints records until it is told to stop.
-pub(crate) async fn run(options: TailOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: TailOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
     aws.check_before_reading(&stream).await?;
@@ -138,7 +141,11 @@ enum NextRecord {
 }
 
 /// What comes next; `None` behind the end. It is waited for if `waits`.
-async fn next<A: StreamApi>(tail: &mut Tail<A>, options: &TailOptions, waits: bool) -> Option<NextRecord> {
+async fn next<A: StreamApi>(
+    tail: &mut Tail<A>,
+    options: &TailOptions,
+    waits: bool,
+) -> Option<NextRecord> {
     let next = async {
         if options.until_caught_up { tail.next_until_caught_up().await } else { tail.next().await }
     };

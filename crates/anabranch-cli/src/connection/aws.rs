@@ -118,7 +118,10 @@ fn setup_failure(error: &AwsSetupError) -> CommandFailure {
 
 impl AwsClients {
     /// Looks at a stream before work begins, so that a mistake is told at once and in words.
-    pub(crate) async fn check_stream(&self, stream: &StreamName) -> Result<StreamSummary, CommandFailure> {
+    pub(crate) async fn check_stream(
+        &self,
+        stream: &StreamName,
+    ) -> Result<StreamSummary, CommandFailure> {
         self.ask(stream, || self.kinesis.describe(stream)).await
     }
 

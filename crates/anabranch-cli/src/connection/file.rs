@@ -42,7 +42,9 @@ impl ConfigFile {
             Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
                 Ok(Self::default())
             }
-            Err(error) => Err(CommandFailure::usage(format!("{} can't be read: {error}", path.display()))),
+            Err(error) => {
+                Err(CommandFailure::usage(format!("{} can't be read: {error}", path.display())))
+            }
         }
     }
 

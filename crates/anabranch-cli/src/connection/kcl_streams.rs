@@ -73,7 +73,8 @@ impl KclStreams {
         let created = [summary.created_ms / 1_000, summary.created_ms];
         let of_name: Vec<&KclStreamId> =
             self.ids.values().filter(|id| id.stream() == stream.as_str()).collect();
-        let same = |id: &&&KclStreamId| created.contains(&id.created_s()) && id.account() == account;
+        let same =
+            |id: &&&KclStreamId| created.contains(&id.created_s()) && id.account() == account;
         match (of_name.iter().find(same), of_name.first()) {
             (Some(id), _) => Ok(KclStreamId::clone(id)),
             (None, Some(other)) => Err(format!(

@@ -16,7 +16,11 @@ const SHOWN: usize = 5;
 const ALIKE: f64 = 0.7;
 
 /// Why a call to a stream failed.
-pub(super) async fn of_stream(aws: &AwsClients, stream: &StreamName, error: &StreamError) -> CommandFailure {
+pub(super) async fn of_stream(
+    aws: &AwsClients,
+    stream: &StreamName,
+    error: &StreamError,
+) -> CommandFailure {
     let place = aws.place();
     let StreamError { operation, detail, .. } = error;
     CommandFailure::usage(match error.fault {

@@ -1,6 +1,6 @@
 //! `anabranch consume`, with and without a program.
 
-use crate::stage::{Stage, until};
+use crate::stage::{CommandFixture, until};
 use serde_json::Value;
 
 fn lines(count: usize) -> String {
@@ -19,7 +19,7 @@ fn in_order(numbers: &[usize]) {
 
 #[test]
 fn without_a_program_records_are_printed_and_what_was_printed_is_done() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let consume = "consume orders --app printer --leases sqlite:leases.db --json";
     stage.run("put orders", &lines(20)).ok();
     let mut first = stage.spawn(consume);
@@ -50,7 +50,7 @@ fn without_a_program_records_are_printed_and_what_was_printed_is_done() {
 
 #[test]
 fn a_program_is_given_each_record_and_what_it_fails_comes_again() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     stage.run("put orders", &lines(50)).ok();
     // Fails each number that ends in 7 once, and falls over once in the middle of its work.
     let script = r#"
@@ -73,7 +73,7 @@ for line in sys.stdin:
     std::fs::write(stage.folder.path().join("worker.py"), script).unwrap();
     let mut command = stage.command("consume orders --app mailer --leases sqlite:leases.db");
     command.args(["--exec", "python3 worker.py", "--concurrency", "3"]);
-    let running = crate::stage::Running::start(command);
+    let running = crate::stage::RunningCommand::start(command);
     let log = || -> Vec<usize> {
         let text = std::fs::read_to_string(stage.folder.path().join("log")).unwrap_or_default();
         text.lines().map(|line| line.parse().unwrap()).collect()
@@ -92,7 +92,7 @@ for line in sys.stdin:
 
 #[test]
 fn a_program_may_print_any_bytes_and_lines_of_any_length() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(5)).ok();
     let script = r#"
 import sys
@@ -122,7 +122,7 @@ for line in sys.stdin:
 
 #[test]
 fn a_program_that_hangs_is_killed_with_all_that_it_started() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
     // The first start hangs in a process of its own; the next ones answer.
     let program = "if [ -e mark ]; then while read l; do echo ok; echo \"$l\" >> log; done; \
@@ -131,7 +131,7 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started() {
     command.args(["--exec", program, "--timeout", "1s"]);
     // A small image has a shell and what the program needs, and no `kill`.
     command.env("PATH", small_image(&stage, &["sh", "touch", "sleep"]));
-    let running = crate::stage::Running::start(command);
+    let running = crate::stage::RunningCommand::start(command);
     let file =
         |name: &str| std::fs::read_to_string(stage.folder.path().join(name)).unwrap_or_default();
     until("all records", || file("log").lines().count() >= 3);
@@ -145,7 +145,7 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started() {
 }
 
 /// A folder with these programs only.
-fn small_image(stage: &Stage, programs: &[&str]) -> std::path::PathBuf {
+fn small_image(stage: &CommandFixture, programs: &[&str]) -> std::path::PathBuf {
     let folder = stage.folder.path().join("bin");
     std::fs::create_dir(&folder).unwrap();
     for program in programs {
@@ -158,12 +158,12 @@ fn small_image(stage: &Stage, programs: &[&str]) -> std::path::PathBuf {
 
 #[test]
 fn nothing_that_a_program_started_outlives_a_stop_that_is_forced() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
     let mut command = stage.command("consume orders --app a --leases sqlite:leases.db --grace 60s");
     // It hears no signal and does not see the end of its input.
     command.args(["--exec", "trap '' TERM INT; sleep 1000 & echo $! > sleeper; wait"]);
-    let running = crate::stage::Running::start(command);
+    let running = crate::stage::RunningCommand::start(command);
     let sleeper =
         || std::fs::read_to_string(stage.folder.path().join("sleeper")).unwrap_or_default();
     until("the program", || sleeper().ends_with('\n'));
@@ -181,11 +181,11 @@ fn nothing_that_a_program_started_outlives_a_stop_that_is_forced() {
 
 #[test]
 fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(200)).ok();
     let mut running = stage.spawn("consume orders --app a --leases sqlite:leases.db");
     running.lines(3);
-    let crate::stage::Running { mut child, out } = running;
+    let crate::stage::RunningCommand { mut child, out } = running;
     drop(out);
     stage.run("put orders", &lines(200)).ok();
     until("the end", || child.try_wait().unwrap().is_some());

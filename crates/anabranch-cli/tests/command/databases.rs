@@ -1,33 +1,33 @@
 //! Leases in a real PostgreSQL, through the commands.
 
 use crate::postgres_server::Server;
-use crate::stage::{Ran, Running, Stage};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand};
 use serde_json::Value;
 
-fn put(stage: &Stage, from: usize, to: usize) {
+fn put(stage: &CommandFixture, from: usize, to: usize) {
     let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
     stage.run("put orders", &(from..to).map(line).collect::<Vec<_>>().join("\n")).ok();
 }
 
-fn consumer(stage: &Stage, store: &str) -> Running {
+fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
     let words = "consume orders --app app --json --lease-time 2s --grace 5s --leases";
     stage.spawn(&format!("{words} {store}"))
 }
 
 /// Consumes so many records, and stops in order.
-fn consume(stage: &Stage, store: &str, count: usize) {
+fn consume(stage: &CommandFixture, store: &str, count: usize) {
     let mut running = consumer(stage, store);
     running.lines(count);
     let ran = running.stop().ok();
     assert_eq!(ran.out, "", "{store}: more than {count} came");
 }
 
-fn leases(stage: &Stage, store: &str, words: &str) -> Ran {
+fn leases(stage: &CommandFixture, store: &str, words: &str) -> CommandResult {
     stage.run(&format!("leases app --leases {store} --stream orders --lease-time 2s {words}"), "")
 }
 
 #[track_caller]
-fn keeps_the_secret(ran: &Ran) {
+fn keeps_the_secret(ran: &CommandResult) {
     // As it stands in the URL, and as it is.
     for secret in ["s3cret", Server::password()] {
         assert!(!ran.out.contains(secret) && !ran.err.contains(secret), "{ran:?}");
@@ -37,7 +37,7 @@ fn keeps_the_secret(ran: &Ran) {
 #[test]
 fn an_application_lives_in_a_database_and_is_looked_after_there() {
     let Some(server) = Server::shared() else { return };
-    let (stage, store) = (Stage::start(&["orders:1"]), server.fresh_database());
+    let (stage, store) = (CommandFixture::start(&["orders:1"]), server.fresh_database());
     let empty = leases(&stage, &store, "");
     assert_eq!(empty.code, Some(2), "{empty:?}");
     assert!(empty.err.contains("holds no leases yet"), "{empty:?}");
@@ -68,7 +68,7 @@ fn an_application_lives_in_a_database_and_is_looked_after_there() {
 #[test]
 fn an_application_moves_from_store_to_store_and_nothing_comes_twice() {
     let Some(server) = Server::shared() else { return };
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     let database = server.fresh_database();
     let mut read = 0;
     let mut last = "sqlite:one.db".to_owned();
@@ -87,7 +87,7 @@ fn an_application_moves_from_store_to_store_and_nothing_comes_twice() {
 #[test]
 fn a_database_that_is_not_there_is_named_without_its_password() {
     let Some(server) = Server::shared() else { return };
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for (url, expected) in [
         (server.url("nowhere"), "nowhere"),
         (server.url("postgres").replace("s3cret", "wrong"), "password"),
@@ -106,7 +106,7 @@ fn a_database_that_is_not_there_is_named_without_its_password() {
 #[test]
 fn a_copy_that_was_killed_goes_on_and_one_that_is_complete_is_left_alone() {
     let Some(server) = Server::shared() else { return };
-    let (stage, to) = (Stage::start(&["orders:3"]), server.fresh_database());
+    let (stage, to) = (CommandFixture::start(&["orders:3"]), server.fresh_database());
     put(&stage, 0, 30);
     consume(&stage, "sqlite:leases.db", 30);
     leases(&stage, "sqlite:leases.db", &format!("copy --to {to} --yes")).ok();

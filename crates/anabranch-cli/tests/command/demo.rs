@@ -1,6 +1,6 @@
 //! `anabranch demo`: what a newcomer runs first.
 
-use crate::stage::{Running, program, until};
+use crate::stage::{RunningCommand, program, until};
 use std::process::Command;
 
 /// Worker processes of a demo that are still there.
@@ -15,7 +15,7 @@ fn order_is_kept_through_reshards_a_stop_and_a_kill_and_the_verdict_says_so() {
     let mut command = program();
     command.args(["demo", "--seconds", "10", "--rate", "500", "--seed", "7"]);
     command.env("TMPDIR", folder.path());
-    let ran = Running::start(command).wait().ok();
+    let ran = RunningCommand::start(command).wait().ok();
     for part in [
         "SIGTERM to worker-",
         "SIGKILL to worker-",
@@ -38,7 +38,7 @@ fn a_demo_that_is_interrupted_leaves_no_process_and_no_file() {
     for signal in ["INT", "KILL"] {
         let mut command = program();
         command.args(["demo", "--seconds", "30"]).env("TMPDIR", folder.path());
-        let mut running = Running::start(command);
+        let mut running = RunningCommand::start(command);
         running.lines(4);
         until("three workers", || workers_of(&name) == 3);
         running.signal(signal);

@@ -1,6 +1,6 @@
 //! Rights that are missing and credentials that are too old: one line that says so, for every command.
 
-use crate::stage::{Ran, Stage, program, run};
+use crate::stage::{CommandFixture, CommandResult, program, run};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ const COMMANDS: [&str; 6] = [
 ];
 
 #[track_caller]
-fn check(words: &str, ran: &Ran, expected: &[&str]) {
+fn check(words: &str, ran: &CommandResult, expected: &[&str]) {
     assert_eq!(ran.code, Some(2), "{words}: {ran:?}");
     assert_eq!(ran.err.trim().lines().count(), 1, "{words}: {ran:?}");
     assert_eq!(ran.out, "", "{words}: {ran:?}");
@@ -27,8 +27,8 @@ fn check(words: &str, ran: &Ran, expected: &[&str]) {
 }
 
 /// A stream with a record, and an application that has read it.
-fn stage() -> Stage {
-    let stage = Stage::start(&["orders:1"]);
+fn stage() -> CommandFixture {
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
     let mut running = stage.spawn("consume orders --app app --leases sqlite:leases.db");
     running.lines(1);
@@ -74,7 +74,7 @@ fn a_producer_that_may_only_put_needs_no_other_right() {
 
 #[test]
 fn a_consumer_that_may_only_put_into_the_stream_for_parked_records_parks_there() {
-    let stage = Stage::start(&["orders:1", "aside:1"]);
+    let stage = CommandFixture::start(&["orders:1", "aside:1"]);
     stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
     for operation in ["DescribeStreamSummary", "ListShards"] {
         stage.fault(&json!({"operation": operation, "stream": "aside", "effect": "Deny"}));
@@ -82,7 +82,7 @@ fn a_consumer_that_may_only_put_into_the_stream_for_parked_records_parks_there()
     let mut command = stage.command("consume orders --app app --leases memory");
     command.args(["--park", "stream:aside", "--attempts", "1", "--exec"]);
     command.arg("while read -r line; do echo 'fail: not today'; done");
-    let running = crate::stage::Running::start(command);
+    let running = crate::stage::RunningCommand::start(command);
     crate::stage::until("the parked record", || stage.records_of_first_shard("aside") == 1);
     running.stop().ok();
 }

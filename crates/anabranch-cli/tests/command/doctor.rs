@@ -1,13 +1,13 @@
 //! `anabranch doctor`.
 
-use crate::stage::{Ran, Stage};
+use crate::stage::{CommandFixture, CommandResult};
 use serde_json::{Value, json};
 
-fn doctor(stage: &Stage, store: &str, words: &str) -> Ran {
+fn doctor(stage: &CommandFixture, store: &str, words: &str) -> CommandResult {
     stage.run(&format!("doctor orders app --leases {store} --watch 2s {words}"), "")
 }
 
-fn kinds(ran: &Ran) -> Vec<String> {
+fn kinds(ran: &CommandResult) -> Vec<String> {
     let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
     found.iter().map(|finding| finding["kind"].as_str().unwrap().to_owned()).collect()
 }
@@ -15,7 +15,7 @@ fn kinds(ran: &Ran) -> Vec<String> {
 #[test]
 fn a_healthy_application_has_nothing_and_a_dead_worker_is_found_with_its_mend() {
     for store in ["sqlite:leases.db", "dynamodb:app", "kcl:app"] {
-        let stage = Stage::start(&["orders:1"]);
+        let stage = CommandFixture::start(&["orders:1"]);
         let lines = "{\"key\":\"a\",\"data\":\"1\"}\n";
         stage.run("put orders", lines).ok();
         let consume =
@@ -40,7 +40,7 @@ fn a_healthy_application_has_nothing_and_a_dead_worker_is_found_with_its_mend() 
 
 #[test]
 fn a_hole_in_a_java_table_is_found_and_its_mend_makes_the_lease() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
     let mut running = stage.spawn("consume orders --app app --leases kcl:app --lease-time 2s");
     running.lines(1);

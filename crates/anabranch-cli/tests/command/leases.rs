@@ -1,25 +1,25 @@
 //! `anabranch shards` and `anabranch leases`, on every kind of store that needs no server of its own.
 
-use crate::stage::{Running, Stage, until};
+use crate::stage::{CommandFixture, RunningCommand, until};
 use serde_json::{Value, json};
 use std::process::Command;
 
 /// Each kind of table that is there without a server of its own.
 const STORES: [&str; 3] = ["sqlite:leases.db", "dynamodb:app", "kcl:app"];
 
-fn put(stage: &Stage, from: usize, to: usize) {
+fn put(stage: &CommandFixture, from: usize, to: usize) {
     let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
     stage.run("put orders", &(from..to).map(line).collect::<Vec<_>>().join("\n")).ok();
 }
 
-fn consumer(stage: &Stage, store: &str) -> Running {
+fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
     stage.spawn(&format!(
         "consume orders --app app --leases {store} --json --lease-time 2s --grace 5s"
     ))
 }
 
 /// Consumes so many records, and stops in order.
-fn consume(stage: &Stage, store: &str, count: usize) -> Vec<String> {
+fn consume(stage: &CommandFixture, store: &str, count: usize) -> Vec<String> {
     let mut running = consumer(stage, store);
     let lines = running.lines(count);
     let ran = running.stop().ok();
@@ -27,12 +27,12 @@ fn consume(stage: &Stage, store: &str, count: usize) -> Vec<String> {
     lines
 }
 
-fn leases(stage: &Stage, store: &str, words: &str) -> crate::stage::Ran {
+fn leases(stage: &CommandFixture, store: &str, words: &str) -> crate::stage::CommandResult {
     stage.run(&format!("leases app --leases {store} --stream orders --lease-time 2s {words}"), "")
 }
 
 /// The checkpoints by shard, without what a worker leaves behind.
-fn checkpoints(stage: &Stage, store: &str) -> Vec<(String, String)> {
+fn checkpoints(stage: &CommandFixture, store: &str) -> Vec<(String, String)> {
     let ran = leases(stage, store, "list --json").ok();
     let all: Value = serde_json::from_str(&ran.out).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -42,7 +42,7 @@ fn checkpoints(stage: &Stage, store: &str) -> Vec<(String, String)> {
 
 #[test]
 fn the_tree_shows_who_reads_what_and_why_not() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     put(&stage, 0, 20);
     let plain = stage.run("shards orders", "").ok();
     assert!(plain.out.contains("orders: ACTIVE, provisioned, 2 open shards of 2"), "{plain:?}");
@@ -90,7 +90,7 @@ fn normal(text: &str) -> Vec<String> {
 #[test]
 fn records_are_read_again_from_where_they_are_reset_to() {
     for store in STORES {
-        let stage = Stage::start(&["orders:1"]);
+        let stage = CommandFixture::start(&["orders:1"]);
         put(&stage, 0, 10);
         consume(&stage, store, 10);
         stage.split("orders");
@@ -124,7 +124,7 @@ fn records_are_read_again_from_where_they_are_reset_to() {
 }
 
 /// Runs Python with the file of leases open as `db`.
-fn with_database(stage: &Stage, code: &str) -> Command {
+fn with_database(stage: &CommandFixture, code: &str) -> Command {
     let open = "import sqlite3, sys; db = sqlite3.connect('leases.db', isolation_level=None)";
     let mut command = Command::new("python3");
     command.args(["-c", &format!("{open}\n{code}")]).current_dir(stage.folder.path());
@@ -133,7 +133,7 @@ fn with_database(stage: &Stage, code: &str) -> Command {
 
 #[test]
 fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
-    let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+    let (stage, store) = (CommandFixture::start(&["orders:1"]), "sqlite:leases.db");
     put(&stage, 0, 10);
     consume(&stage, store, 10);
     let before = checkpoints(&stage, store);
@@ -156,7 +156,7 @@ fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
 }
 
 /// What the doctor found, by kind and mend.
-fn found(stage: &Stage, store: &str) -> Vec<(String, String)> {
+fn found(stage: &CommandFixture, store: &str) -> Vec<(String, String)> {
     let ran = stage.run(&format!("doctor orders app --leases {store} --watch 1s --json"), "");
     let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -170,7 +170,7 @@ fn a_reset_that_was_cut_off_is_found_and_the_command_that_is_named_finishes_it()
         ("BEFORE DELETE ON anabranch_lease", &["unfinished-change", "ended-too-early"][..]),
         ("BEFORE INSERT ON anabranch_lease", &["unfinished-change", "hole"]),
     ] {
-        let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+        let (stage, store) = (CommandFixture::start(&["orders:1"]), "sqlite:leases.db");
         put(&stage, 0, 10);
         consume(&stage, store, 10);
         let code = format!(
@@ -204,7 +204,7 @@ fn a_reset_that_was_cut_off_is_found_and_the_command_that_is_named_finishes_it()
 #[test]
 fn a_reset_that_is_killed_again_and_again_is_finished_by_the_last_one() {
     for store in ["sqlite:leases.db", "dynamodb:app"] {
-        let stage = Stage::start(&["orders:6"]);
+        let stage = CommandFixture::start(&["orders:6"]);
         put(&stage, 0, 60);
         consume(&stage, store, 60);
         let reset = |file: &str| {
@@ -236,7 +236,7 @@ fn a_reset_that_is_killed_again_and_again_is_finished_by_the_last_one() {
 
 #[test]
 fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
-    let (stage, store) = (Stage::start(&["orders:2"]), "sqlite:leases.db");
+    let (stage, store) = (CommandFixture::start(&["orders:2"]), "sqlite:leases.db");
     put(&stage, 0, 20);
     consume(&stage, store, 20);
     let before = checkpoints(&stage, store);
@@ -292,7 +292,7 @@ fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
 #[test]
 fn a_reset_to_a_time_or_to_now_reads_from_there() {
     for store in STORES {
-        let stage = Stage::start(&["orders:1"]);
+        let stage = CommandFixture::start(&["orders:1"]);
         put(&stage, 0, 5);
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         let ran = stage.run("tail orders --until-caught-up --json", "").ok();
@@ -323,7 +323,7 @@ fn a_reset_to_a_time_or_to_now_reads_from_there() {
 
 #[test]
 fn a_reset_to_a_time_goes_on_where_an_idle_shard_takes_few_reads() {
-    let stage = Stage::start_with(&["orders:2"], &["--enforce-limits"]);
+    let stage = CommandFixture::start_with(&["orders:2"], &["--enforce-limits"]);
     put(&stage, 0, 3);
     consume(&stage, "kcl:app", 3);
     // One shard or both are idle by then: every window is looked into, and each look is a read.
@@ -340,7 +340,7 @@ fn a_reset_to_a_time_goes_on_where_an_idle_shard_takes_few_reads() {
 #[test]
 fn nothing_is_changed_while_a_worker_is_alive_and_the_leases_of_a_dead_one_can_be_released() {
     for store in STORES {
-        let stage = Stage::start(&["orders:1"]);
+        let stage = CommandFixture::start(&["orders:1"]);
         put(&stage, 0, 5);
         let mut running = consumer(&stage, store);
         running.lines(5);
@@ -367,7 +367,7 @@ fn an_application_moves_to_another_store_and_goes_on_there() {
         ("kcl:app", "sqlite:leases.db"),
         ("sqlite:leases.db", "kcl:app"),
     ] {
-        let stage = Stage::start(&["orders:2"]);
+        let stage = CommandFixture::start(&["orders:2"]);
         put(&stage, 0, 20);
         consume(&stage, from, 20);
         stage.split("orders");
@@ -383,7 +383,7 @@ fn an_application_moves_to_another_store_and_goes_on_there() {
 
 #[test]
 fn a_copy_has_what_the_leases_say_once_no_worker_is_alive() {
-    let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+    let (stage, store) = (CommandFixture::start(&["orders:1"]), "sqlite:leases.db");
     put(&stage, 0, 5);
     let mut killed = consumer(&stage, store);
     killed.lines(5);
@@ -406,7 +406,7 @@ fn a_copy_has_what_the_leases_say_once_no_worker_is_alive() {
 
 #[test]
 fn an_application_that_is_not_there_is_refused_and_nothing_is_made() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for (store, expected) in
         [("sqlite:leases.db", "no file leases.db"), ("dynamodb:app", "app"), ("kcl:app", "app")]
     {

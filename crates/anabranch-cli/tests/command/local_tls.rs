@@ -1,6 +1,6 @@
 //! `anabranch local --tls`: what it prints, the files that it leaves, and bad input.
 
-use crate::stage::{Ran, Running, program, run};
+use crate::stage::{CommandResult, RunningCommand, program, run};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +35,7 @@ fn pair(folder: &Path, name: &str) -> (String, String) {
 
 #[test]
 fn the_exports_name_the_endpoint_with_tls_and_a_file_that_goes_at_the_stop() {
-    let mut server = Running::start(local(&[]));
+    let mut server = RunningCommand::start(local(&[]));
     let lines = server.lines(READY_LINES);
     let endpoint = exported(&lines, "AWS_ENDPOINT_URL");
     assert!(endpoint.starts_with("https://127.0.0.1:"), "{lines:?}");
@@ -57,7 +57,7 @@ fn the_data_folder_keeps_the_authority_across_restarts() {
     let starts = [(); 2].map(|()| {
         let mut command = local(&["--data"]);
         command.arg(&data);
-        let mut server = Running::start(command);
+        let mut server = RunningCommand::start(command);
         let lines = server.lines(READY_LINES);
         server.stop().ok();
         let bundle = format!("AWS_CA_BUNDLE='{}/tls/ca.pem' ", data.display());
@@ -71,14 +71,14 @@ fn the_data_folder_keeps_the_authority_across_restarts() {
 fn a_certificate_of_ones_own_is_named_in_the_exports() {
     let folder = TempDir::new().unwrap();
     let (cert, key) = pair(folder.path(), "own");
-    let mut server = Running::start(local(&["--cert", &cert, "--key", &key]));
+    let mut server = RunningCommand::start(local(&["--cert", &cert, "--key", &key]));
     let lines = server.lines(READY_LINES);
     server.stop().ok();
     assert_eq!(exported(&lines, "AWS_CA_BUNDLE"), cert);
 }
 
 #[track_caller]
-fn refused(ran: &Ran, parts: &[&str]) {
+fn refused(ran: &CommandResult, parts: &[&str]) {
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
     for part in parts {
         assert!(ran.err.contains(part), "{part:?} is not in {ran:?}");

@@ -1,6 +1,6 @@
 //! `tail` and `consume` across a live split on kinesis-mock, a Kinesis that nobody here wrote.
 
-use crate::stage::{Running, program, run, until};
+use crate::stage::{RunningCommand, program, run, until};
 use crate::tail::{in_order, numbers};
 use anabranch::stream::aws::AwsAccess;
 use aws_sdk_kinesis::Client;
@@ -14,19 +14,19 @@ const FOLDER: &str = "ANABRANCH_KINESIS_MOCK";
 /// The Node that runs it; likewise.
 const NODE: &str = "ANABRANCH_NODE";
 
-struct Mock {
+struct KinesisMock {
     process: Child,
     endpoint: String,
 }
 
-impl Drop for Mock {
+impl Drop for KinesisMock {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-impl Mock {
+impl KinesisMock {
     fn start(folder: &Path) -> Self {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (port, tls) = (free(), free());
@@ -84,12 +84,14 @@ fn tail_and_consume_follow_a_live_split_of_kinesis_mock_in_order() {
         println!("skipped kinesis-mock: {FOLDER} is not set; `cargo xtask test` sets it");
         return;
     };
-    let mock = Mock::start(Path::new(&folder));
+    let mock = KinesisMock::start(Path::new(&folder));
     let leases = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", leases.path().join("leases.db").display());
     let mut readers = [
-        Running::start(mock.command("tail orders --since trim --json")),
-        Running::start(mock.command(&format!("consume orders --app a --json --leases {store}"))),
+        RunningCommand::start(mock.command("tail orders --since trim --json")),
+        RunningCommand::start(
+            mock.command(&format!("consume orders --app a --json --leases {store}")),
+        ),
     ];
     mock.put(0, 40);
     let mut lines = readers.each_mut().map(|reader| reader.lines(40));

@@ -1,6 +1,6 @@
 //! `anabranch multilang` with a worker in shell: what it is told, and what follows when it fails.
 
-use crate::stage::{Ran, Running, Stage, until};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand, until};
 use std::path::Path;
 
 /// Notes what it hears in a file for each shard, checkpoints behind each batch, and answers.
@@ -60,12 +60,12 @@ done
 
 /// A stream of two shards, and the worker.
 struct Daemon {
-    stage: Stage,
+    stage: CommandFixture,
 }
 
 impl Daemon {
     fn new(more: &str) -> Self {
-        let stage = Stage::start(&["orders:2"]);
+        let stage = CommandFixture::start(&["orders:2"]);
         let folder = stage.folder.path();
         std::fs::write(folder.join("worker.sh"), WORKER).unwrap();
         let properties = format!(
@@ -80,7 +80,7 @@ impl Daemon {
         Self { stage }
     }
 
-    fn start(&self) -> Running {
+    fn start(&self) -> RunningCommand {
         self.stage.spawn("multilang --properties-file app.properties")
     }
 
@@ -119,7 +119,7 @@ impl Daemon {
     }
 
     #[track_caller]
-    fn stopped(&self, daemon: Running) -> Ran {
+    fn stopped(&self, daemon: RunningCommand) -> CommandResult {
         let ran = daemon.stop().ok();
         for shard in 0..2 {
             let row = self.row(shard);

@@ -1,13 +1,13 @@
 //! A stream by its name and by its ARN, in every command that looks for its leases.
 
-use crate::stage::Stage;
+use crate::stage::CommandFixture;
 
 const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/orders";
 
 #[test]
 fn leases_are_found_by_the_name_and_by_the_arn() {
     for (before, after) in [("orders", ARN), (ARN, "orders")] {
-        let stage = Stage::start(&["orders:1"]);
+        let stage = CommandFixture::start(&["orders:1"]);
         let leases = "--leases sqlite:leases.db";
         stage.run("put orders", "{\"key\":\"a\",\"data\":\"first\"}\n").ok();
         let mut running = stage.spawn(&format!("consume {before} --app app {leases}"));

@@ -1,10 +1,10 @@
 //! Where the output goes: to a reader that has seen enough, or to a disk that is full.
 
-use crate::stage::{Ran, Stage, run, until};
+use crate::stage::{CommandFixture, CommandResult, run, until};
 use std::process::{Command, Stdio};
 
 /// Commands that print texts or records and then end. What they print is longer than a line.
-fn commands(stage: &Stage) -> Vec<String> {
+fn commands(stage: &CommandFixture) -> Vec<String> {
     stage.run("put orders --lines --key k", &"a line\n".repeat(3_000)).ok();
     let mut running = stage.spawn("consume orders --app app --leases sqlite:leases.db");
     running.lines(3_000);
@@ -35,7 +35,7 @@ fn commands(stage: &Stage) -> Vec<String> {
 }
 
 /// Runs a command whose standard output a shell sends elsewhere.
-fn redirected(stage: &Stage, words: &str, to: &str) -> Ran {
+fn redirected(stage: &CommandFixture, words: &str, to: &str) -> CommandResult {
     let script = format!("{} {words} {to}", env!("CARGO_BIN_EXE_anabranch"));
     let mut command = Command::new("bash");
     command.args(["-c", &script]).current_dir(stage.folder.path()).env_clear();
@@ -46,7 +46,7 @@ fn redirected(stage: &Stage, words: &str, to: &str) -> Ran {
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_a_command_without_a_word() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for words in commands(&stage) {
         let ran = redirected(&stage, &words, "| head -n 1; exit ${PIPESTATUS[0]}");
         assert_eq!(ran.code, Some(0), "{words}: {ran:?}");
@@ -57,7 +57,7 @@ fn a_reader_that_has_seen_enough_ends_a_command_without_a_word() {
 
 #[test]
 fn a_full_disk_behind_standard_output_is_told_and_judged() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for words in commands(&stage) {
         let ran = redirected(&stage, &words, "> /dev/full");
         assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
@@ -69,7 +69,7 @@ fn a_full_disk_behind_standard_output_is_told_and_judged() {
 
 #[test]
 fn what_a_full_disk_did_not_take_is_not_done() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders --lines --key k", "1\n2\n3\n").ok();
     let words = "consume orders --app app --leases sqlite:leases.db";
     let ran = redirected(&stage, words, "> /dev/full");

@@ -1,6 +1,6 @@
 //! Proxies and certificate authorities of the environment, for every command that reaches AWS.
 
-use crate::stage::{Ran, Running, Stage, program, run};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand, program, run};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
@@ -71,7 +71,7 @@ struct TlsStage {
     bundle: String,
     folder: tempfile::TempDir,
     /// There until the end.
-    server: Option<Running>,
+    server: Option<RunningCommand>,
 }
 
 impl TlsStage {
@@ -79,7 +79,7 @@ impl TlsStage {
         let mut command = program();
         command.args(["local", "--port", "0", "--tls", "--stream", "orders:2"]);
         command.args(["--state-delay", "0"]);
-        let mut server = Running::start(command);
+        let mut server = RunningCommand::start(command);
         let ready = server.lines(7);
         let exported = |name: &str| {
             let words = ready.iter().flat_map(|line| line.split(' '));
@@ -99,7 +99,7 @@ impl TlsStage {
         command
     }
 
-    fn run(&self, words: &str, change: impl FnOnce(&mut Command)) -> Ran {
+    fn run(&self, words: &str, change: impl FnOnce(&mut Command)) -> CommandResult {
         let mut command = self.command(words);
         change(&mut command);
         run(command, "{\"key\":\"a\",\"data\":\"1\"}\n")
@@ -155,7 +155,7 @@ fn no_proxy_names_exceptions() {
 
 #[test]
 fn plain_http_goes_through_its_proxy_too() {
-    let (stage, proxy) = (Stage::start(&["orders:1"]), Proxy::start(None));
+    let (stage, proxy) = (CommandFixture::start(&["orders:1"]), Proxy::start(None));
     let mut command = stage.command("shards orders");
     command.env("HTTP_PROXY", format!("http://{}", proxy.address));
     run(command, "").ok();

@@ -1,11 +1,11 @@
 //! `anabranch put`.
 
-use crate::stage::Stage;
+use crate::stage::CommandFixture;
 use serde_json::Value;
 
 #[test]
 fn lines_are_put_in_order_and_every_reader_understands_them() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let lines: Vec<String> =
         (0..500).map(|n| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 7)).collect();
     let ran = stage.run("put orders", &lines.join("\n")).ok();
@@ -21,7 +21,7 @@ fn lines_are_put_in_order_and_every_reader_understands_them() {
 
 #[test]
 fn plain_lines_bytes_and_hash_keys_go_in_as_they_are() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     stage.run("put orders --lines --key k", "one\n two \n\nthree").ok();
     assert_eq!(stage.stored("orders"), ["one", " two ", "", "three"]);
     std::fs::write(
@@ -42,7 +42,7 @@ fn plain_lines_bytes_and_hash_keys_go_in_as_they_are() {
 
 #[test]
 fn a_bad_line_stops_the_put_there_and_is_named() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let input = "{\"key\":\"a\",\"data\":\"1\"}\nnonsense\n{\"key\":\"a\",\"data\":\"2\"}\n";
     let ran = stage.run("put orders", input);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -55,7 +55,7 @@ fn a_bad_line_stops_the_put_there_and_is_named() {
 
 #[test]
 fn a_record_that_is_too_large_is_refused_by_its_line() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let large = "x".repeat(11 << 20);
     let input =
         format!("{{\"key\":\"a\",\"data\":\"{large}\"}}\n{{\"key\":\"b\",\"data\":\"2\"}}\n");
@@ -67,7 +67,7 @@ fn a_record_that_is_too_large_is_refused_by_its_line() {
 
 #[test]
 fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let large = "x".repeat(11 << 20);
     let line = |key: &str, data: &str| format!("{{\"key\":\"{key}\",\"data\":\"{data}\"}}\n");
     let input = [line("a", "1"), line("a", &large), line("a", "3"), line("b", "4")].concat();
@@ -84,7 +84,7 @@ fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
 
 #[test]
 fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
-    let stage = Stage::start(&["orders:1", "other:1"]);
+    let stage = CommandFixture::start(&["orders:1", "other:1"]);
     // Records of a key wait for each other, and then travel together, with a map or without.
     let line = |n| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
     let lines: Vec<String> = (0..500).map(line).collect();

@@ -1,7 +1,7 @@
 //! Records that were put aside, and `anabranch redrive`.
 
 use crate::postgres_server::Server;
-use crate::stage::{Ran, Running, Stage, until};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand, until};
 
 /// Ten records of two keys, in order.
 fn lines() -> String {
@@ -17,20 +17,20 @@ fn program(test: &str) -> String {
     )
 }
 
-fn consumer(stage: &Stage, park: &str, test: &str) -> Running {
+fn consumer(stage: &CommandFixture, park: &str, test: &str) -> RunningCommand {
     let mut command = stage.command("consume orders --app app --leases sqlite:leases.db");
     command.args(["--park", park, "--attempts", "1", "--exec", &program(test)]);
-    Running::start(command)
+    RunningCommand::start(command)
 }
 
-fn redrive(stage: &Stage, place: &str, test: &str) -> Ran {
+fn redrive(stage: &CommandFixture, place: &str, test: &str) -> CommandResult {
     let mut command = stage.command("redrive");
     command.args([place, "--exec", &program(test)]);
     crate::stage::run(command, "")
 }
 
 /// The data of the records that a program has done, in order. The file goes.
-fn done(stage: &Stage) -> Vec<usize> {
+fn done(stage: &CommandFixture) -> Vec<usize> {
     let path = stage.folder.path().join("log");
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let _ = std::fs::remove_file(path);
@@ -41,13 +41,13 @@ fn done(stage: &Stage) -> Vec<usize> {
     text.lines().map(data).collect()
 }
 
-fn done_count(stage: &Stage) -> usize {
+fn done_count(stage: &CommandFixture) -> usize {
     let text = std::fs::read_to_string(stage.folder.path().join("log")).unwrap_or_default();
     text.lines().count()
 }
 
 /// Parks the records of one key, and redrives them: some fail first, and then none does.
-fn check(stage: &Stage, place: &str) {
+fn check(stage: &CommandFixture, place: &str) {
     stage.run("put orders", &lines()).ok();
     let running = consumer(stage, place, "*k1*");
     until("the records of the other key", || done_count(stage) >= 5);
@@ -79,19 +79,19 @@ fn check(stage: &Stage, place: &str) {
 #[test]
 fn parked_records_of_a_file_and_a_table_are_redriven_in_order_until_one_fails() {
     for place in ["parked.jsonl", "sqlite:parked.db#parked"] {
-        check(&Stage::start(&["orders:1"]), place);
+        check(&CommandFixture::start(&["orders:1"]), place);
     }
 }
 
 #[test]
 fn parked_records_of_a_database_are_redriven_in_order_until_one_fails() {
     let Some(server) = Server::shared() else { return };
-    check(&Stage::start(&["orders:1"]), &format!("{}#parked", server.fresh_database()));
+    check(&CommandFixture::start(&["orders:1"]), &format!("{}#parked", server.fresh_database()));
 }
 
 /// A redrive that is in the middle of a record keeps a second one away, and no longer than it lives.
 fn check_alone(place: &str) {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines()).ok();
     let running = consumer(&stage, place, "*k1*");
     until("the records of the other key", || done_count(&stage) >= 5);
@@ -104,7 +104,7 @@ fn check_alone(place: &str) {
     // It never answers, and ends with its input.
     let stuck = "read -r line; echo \"$line\" >> log; read -r next";
     command.args([place, "--exec", stuck]);
-    let first = Running::start(command);
+    let first = RunningCommand::start(command);
     until("the first record", || done_count(&stage) >= 1);
     let second = redrive(&stage, place, "nothing");
     assert_eq!(second.code, Some(2), "{place}: {second:?}");
@@ -131,7 +131,7 @@ fn one_redrive_at_a_time_works_on_a_table_of_a_database() {
 
 #[test]
 fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
-    let stage = Stage::start(&["orders:1", "aside:1"]);
+    let stage = CommandFixture::start(&["orders:1", "aside:1"]);
     stage.run("put orders", &lines()).ok();
     let running = consumer(&stage, "stream:aside", "*k1*");
     until("parked records", || stage.stored("aside").len() >= 5);
@@ -139,7 +139,7 @@ fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
     let _ = done(&stage);
     let mut command = stage.command("consume aside --parked --app again --leases sqlite:leases.db");
     command.args(["--exec", &program("nothing")]);
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     until("all of them", || done_count(&stage) >= 5);
     running.stop().ok();
     assert_eq!(done(&stage), [1, 3, 5, 7, 9]);
@@ -150,7 +150,7 @@ fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
 
 #[test]
 fn parked_records_that_are_printed_are_done() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines()).ok();
     let running = consumer(&stage, "parked.jsonl", "*k1*");
     let parked = stage.folder.path().join("parked.jsonl");
@@ -167,7 +167,7 @@ fn parked_records_that_are_printed_are_done() {
 
 #[test]
 fn a_place_for_parked_records_that_can_not_be_is_refused_before_anything_is_read() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for (park, expected) in [
         ("no/folder/file", "there is no folder no/folder"),
         ("sqlite:parked.db", "behind a #"),

@@ -2,25 +2,25 @@
 
 use crate::postgres_server::Server;
 use crate::postgres_server::bouncer::Bouncer;
-use crate::stage::{Ran, Running, Stage, run, until};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand, run, until};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
 
 /// A database without anything, and a stream.
-struct World {
+struct RelayFixture {
     server: Arc<Server>,
     url: String,
-    stage: Stage,
+    stage: CommandFixture,
 }
 
-impl World {
+impl RelayFixture {
     /// `None` where there is no PostgreSQL.
     fn bare() -> Option<Self> {
         let server = Server::shared()?;
         let url = server.fresh_database();
-        Some(Self { server, url, stage: Stage::start(&["orders:1"]) })
+        Some(Self { server, url, stage: CommandFixture::start(&["orders:1"]) })
     }
 
     /// With an outbox.
@@ -36,14 +36,14 @@ impl World {
         command
     }
 
-    fn run(&self, words: &str) -> Ran {
+    fn run(&self, words: &str) -> CommandResult {
         run(self.command(words), "")
     }
 
     /// Starts a relay whose records are the rows' data.
-    fn relay(&self) -> Running {
+    fn relay(&self) -> RunningCommand {
         let words = "relay --stream orders --format data --no-aggregation --poll 100ms";
-        Running::start(self.command(words))
+        RunningCommand::start(self.command(words))
     }
 
     fn sql(&self, sql: &str) -> String {
@@ -78,7 +78,7 @@ impl World {
 
 #[test]
 fn init_prints_what_it_would_run_and_makes_what_is_missing() {
-    let Some(world) = World::bare() else { return };
+    let Some(world) = RelayFixture::bare() else { return };
     let mut alone = crate::stage::program();
     alone.args(["relay", "init", "--print"]);
     let script = run(alone, "").ok().out;
@@ -90,7 +90,7 @@ fn init_prints_what_it_would_run_and_makes_what_is_missing() {
     assert!(again.err.contains("nothing was missing"), "{again:?}");
     assert_eq!(world.run("relay init --print").ok().out, "");
     // What is printed is what an operator can run.
-    let other = World { url: world.server.fresh_database(), ..world };
+    let other = RelayFixture { url: world.server.fresh_database(), ..world };
     other.sql(&script);
     let again = other.run("relay init").ok();
     assert!(again.err.contains("nothing was missing"), "{again:?}");
@@ -98,7 +98,7 @@ fn init_prints_what_it_would_run_and_makes_what_is_missing() {
 
 #[test]
 fn rows_are_carried_until_the_relay_is_asked_to_stop() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = RelayFixture::new() else { return };
     world.insert("a", "1");
     let status = world.run("relay status").ok();
     assert!(status.out.contains("1 row waits") && status.out.contains("no relay"), "{status:?}");
@@ -117,7 +117,7 @@ fn rows_are_carried_until_the_relay_is_asked_to_stop() {
 
 #[test]
 fn a_table_of_ones_own_is_carried_and_its_rows_may_stay() {
-    let Some(world) = World::bare() else { return };
+    let Some(world) = RelayFixture::bare() else { return };
     world.sql(
         "CREATE TABLE events (no bigserial PRIMARY KEY, customer text NOT NULL, body text NOT NULL); \
          INSERT INTO events (customer, body) VALUES ('c', 'one'), ('c', 'two')",
@@ -125,7 +125,7 @@ fn a_table_of_ones_own_is_carried_and_its_rows_may_stay() {
     let of = "--table events --columns id=no,partition_key=customer,data=body --keep";
     world.run(&format!("relay init {of}")).ok();
     let words = format!("relay {of} --stream orders --format data --no-aggregation");
-    let relay = Running::start(world.command(&words));
+    let relay = RunningCommand::start(world.command(&words));
     world.until_stored(&["one", "two"]);
     until("marks", || world.sql("SELECT count(*) FROM events WHERE sent_at IS NULL") == "0");
     relay.stop().ok();
@@ -134,7 +134,7 @@ fn a_table_of_ones_own_is_carried_and_its_rows_may_stay() {
 
 #[test]
 fn a_parked_key_is_shown_skipped_and_retried() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = RelayFixture::new() else { return };
     world.insert_bad("a", "1");
     world.insert("a", "2");
     world.insert("b", "3");
@@ -177,7 +177,7 @@ fn a_parked_key_is_shown_skipped_and_retried() {
 
 #[test]
 fn a_relay_that_is_killed_is_followed_by_the_one_that_waits() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = RelayFixture::new() else { return };
     let mut first = world.relay();
     world.insert("a", "1");
     world.until_stored(&["1"]);
@@ -191,7 +191,7 @@ fn a_relay_that_is_killed_is_followed_by_the_one_that_waits() {
 
 #[test]
 fn each_mistake_gets_one_line_with_the_way_out() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = RelayFixture::new() else { return };
     let (name, port) = (world.url.rsplit('/').next().unwrap().to_owned(), world.server.port());
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     world.sql(&format!("CREATE ROLE guest_{name} LOGIN PASSWORD 'x'"));
@@ -256,7 +256,7 @@ fn each_mistake_gets_one_line_with_the_way_out() {
 
 #[test]
 fn a_pooler_in_transaction_mode_is_refused_with_the_way_out() {
-    let Some(mut world) = World::new() else { return };
+    let Some(mut world) = RelayFixture::new() else { return };
     let direct = world.url.clone();
     // As it comes it refuses the relay's settings; told to pass over them, it lends sessions.
     for more in ["", "ignore_startup_parameters = extra_float_digits, options\n"] {

@@ -1,19 +1,19 @@
 //! The table of a Java KCL application that reads several streams: leases, shards, doctor,
 //! consume.
 
-use crate::stage::{Ran, Stage, until};
+use crate::stage::{CommandFixture, CommandResult, until};
 use serde_json::{Value, json};
 
 /// The streams, and the table as Java has it after it read them.
 struct Table {
-    stage: Stage,
+    stage: CommandFixture,
     /// KCL's id of the stream `orders`.
     orders: String,
 }
 
 impl Table {
     fn new() -> Self {
-        let stage = Stage::start(&["orders:2", "clicks:1"]);
+        let stage = CommandFixture::start(&["orders:2", "clicks:1"]);
         for (stream, count) in [("orders", 8), ("clicks", 3)] {
             let line = |n: usize| format!("{{\"key\":\"k{n}\",\"data\":\"{n}\"}}");
             let lines: Vec<_> = (0..count).map(line).collect();
@@ -63,13 +63,13 @@ impl Table {
         self.stage.dynamodb("GetItem", &ask)["Item"].clone()
     }
 
-    fn leases(&self, words: &str) -> Ran {
+    fn leases(&self, words: &str) -> CommandResult {
         self.stage.run(&format!("leases app --leases kcl:app --lease-time 1s {words}"), "")
     }
 }
 
 /// KCL's id of a stream.
-fn id(stage: &Stage, stream: &str) -> String {
+fn id(stage: &CommandFixture, stream: &str) -> String {
     let reply = stage.call("DescribeStreamSummary", &json!({"StreamName": stream}));
     let summary = &reply["StreamDescriptionSummary"];
     let account = summary["StreamARN"].as_str().unwrap().split(':').nth(4).unwrap().to_owned();

@@ -2,7 +2,7 @@
 //!
 //! `ANABRANCH_BLESS=1` writes the files anew; look at what changed before you keep it.
 
-use crate::stage::{Ran, Stage, program, run, until};
+use crate::stage::{CommandFixture, CommandResult, program, run, until};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn check(name: &str, text: &str) {
 }
 
 /// Both outputs and the exit code, without what differs from run to run.
-fn shown(stage: &Stage, words: &str, ran: &Ran) -> String {
+fn shown(stage: &CommandFixture, words: &str, ran: &CommandResult) -> String {
     let mut text = format!("$ anabranch {words}\n");
     for line in ran.out.lines() {
         let _ = writeln!(text, "{}", normal(stage, line));
@@ -32,7 +32,7 @@ fn shown(stage: &Stage, words: &str, ran: &Ran) -> String {
 }
 
 /// A line without times, numbers of records, names of workers, and padding.
-fn normal(stage: &Stage, line: &str) -> String {
+fn normal(stage: &CommandFixture, line: &str) -> String {
     let line = line.replace(&stage.endpoint, "ENDPOINT");
     let mut text = String::new();
     let mut rest = line.as_str();
@@ -40,14 +40,14 @@ fn normal(stage: &Stage, line: &str) -> String {
         let word = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).len();
         let (token, after) = rest.split_at(word.max(letter.len_utf8()));
         match known(token, after, text.chars().last()) {
-            Known::Plain => text.push_str(token),
-            Known::As(name) => text.push_str(name),
-            Known::Time(end) => {
+            VaryingToken::Plain => text.push_str(token),
+            VaryingToken::As(name) => text.push_str(name),
+            VaryingToken::Time(end) => {
                 text.push_str("TIME");
                 rest = &after[end..];
                 continue;
             }
-            Known::Span(end) => {
+            VaryingToken::Span(end) => {
                 text.push_str("SPAN");
                 rest = &after[end..];
                 continue;
@@ -63,7 +63,7 @@ fn normal(stage: &Stage, line: &str) -> String {
 }
 
 /// What a token is that differs from run to run.
-enum Known {
+enum VaryingToken {
     Plain,
     As(&'static str),
     /// A time of day; so much of what follows belongs to it.
@@ -72,45 +72,45 @@ enum Known {
     Span(usize),
 }
 
-fn known(token: &str, after: &str, before: Option<char>) -> Known {
+fn known(token: &str, after: &str, before: Option<char>) -> VaryingToken {
     let digits = token.bytes().all(|byte| byte.is_ascii_digit());
     let hex = token.len() == 16 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
     if hex && before == Some('/') {
-        return Known::As("JOIN");
+        return VaryingToken::As("JOIN");
     }
     if digits && before == Some('-') && after.starts_with('/') {
-        return Known::As("PROCESS");
+        return VaryingToken::As("PROCESS");
     }
     if !digits {
-        return Known::Plain;
+        return VaryingToken::Plain;
     }
     // 2026-05-01T12:00:00.250Z
     if token.len() == 4
         && after.starts_with('-')
         && let Some(end) = after.find('Z').filter(|end| *end == 19)
     {
-        return Known::Time(end + 1);
+        return VaryingToken::Time(end + 1);
     }
     for unit in [" ms", " min"] {
         if after.starts_with(unit) {
             let seconds = after.strip_prefix(" min ").and_then(|rest| rest.find(" s"));
-            return Known::Span(seconds.map_or(unit.len(), |end| " min ".len() + end + 2));
+            return VaryingToken::Span(seconds.map_or(unit.len(), |end| " min ".len() + end + 2));
         }
     }
     if after.starts_with('.') && after.get(2..4) == Some(" s") {
-        return Known::Span(4);
+        return VaryingToken::Span(4);
     }
     match token.len() {
-        20.. => Known::As("SEQUENCE"),
-        13 => Known::As("MS"),
-        _ if before == Some('…') => Known::As("NUMBER"),
-        _ => Known::Plain,
+        20.. => VaryingToken::As("SEQUENCE"),
+        13 => VaryingToken::As("MS"),
+        _ if before == Some('…') => VaryingToken::As("NUMBER"),
+        _ => VaryingToken::Plain,
     }
 }
 
 /// A stream of three generations, and an application that has read the first.
-fn stage() -> Stage {
-    let stage = Stage::start(&["orders:1", "clicks:1"]);
+fn stage() -> CommandFixture {
+    let stage = CommandFixture::start(&["orders:1", "clicks:1"]);
     stage.run("put orders --lines --key k", "1\n2\n3\n").ok();
     let mut running = stage.spawn("consume orders --app app --leases sqlite:leases.db");
     running.lines(3);
@@ -171,7 +171,7 @@ fn what_a_doctor_says_of_a_worker_that_was_killed() {
 
 #[test]
 fn summaries_of_a_put() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let mut all = String::new();
     for (words, input) in [
         ("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n{\"key\":\"b\",\"data\":\"2\"}\n"),
@@ -229,7 +229,7 @@ fn mistakes_and_the_way_out_of_them() {
 }
 
 /// Runs a command in a terminal of so many columns, and gives the lines that it printed.
-fn in_terminal(stage: &Stage, words: &str, columns: usize) -> Vec<String> {
+fn in_terminal(stage: &CommandFixture, words: &str, columns: usize) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_anabranch");
     let line = format!("stty cols {columns} rows 40; {program} {words}");
     let mut command = stage.command("");

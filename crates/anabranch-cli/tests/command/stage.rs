@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The stream, and a folder for files.
-pub(crate) struct Stage {
+pub(crate) struct CommandFixture {
     server: Child,
     /// Its address.
     pub(crate) endpoint: String,
@@ -23,13 +23,13 @@ pub(crate) struct Stage {
 
 /// What a command came to.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Ran {
+impl CommandResult {
     fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -54,7 +54,7 @@ pub(crate) fn program() -> Command {
     command
 }
 
-impl Stage {
+impl CommandFixture {
     /// Starts a local stream with these streams, such as `orders:4`.
     pub(crate) fn start(streams: &[&str]) -> Self {
         Self::start_with(streams, &[])
@@ -84,13 +84,13 @@ impl Stage {
     }
 
     /// Runs a command with this input.
-    pub(crate) fn run(&self, words: &str, input: &str) -> Ran {
+    pub(crate) fn run(&self, words: &str, input: &str) -> CommandResult {
         run(self.command(words), input)
     }
 
     /// Starts a command that runs on.
-    pub(crate) fn spawn(&self, words: &str) -> Running {
-        Running::start(self.command(words))
+    pub(crate) fn spawn(&self, words: &str) -> RunningCommand {
+        RunningCommand::start(self.command(words))
     }
 
     /// Asks the stream directly.
@@ -162,7 +162,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for CommandFixture {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -170,7 +170,7 @@ impl Drop for Stage {
 }
 
 /// Runs a command with this input.
-pub(crate) fn run(mut command: Command, input: &str) -> Ran {
+pub(crate) fn run(mut command: Command, input: &str) -> CommandResult {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -181,18 +181,18 @@ pub(crate) fn run(mut command: Command, input: &str) -> Ran {
     let input = input.to_owned();
     // A command that refuses its options reads nothing.
     let writing = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-    let ran = Ran::of(child.wait_with_output().unwrap());
+    let ran = CommandResult::of(child.wait_with_output().unwrap());
     writing.join().unwrap();
     ran
 }
 
 /// A command that runs on, and the lines that it prints.
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     pub(crate) child: Child,
     pub(crate) out: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl RunningCommand {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -224,16 +224,16 @@ impl Running {
     }
 
     /// Asks it to stop, and waits until it has.
-    pub(crate) fn stop(self) -> Ran {
+    pub(crate) fn stop(self) -> CommandResult {
         self.signal("TERM");
         self.wait()
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(mut self) -> Ran {
+    pub(crate) fn wait(mut self) -> CommandResult {
         let mut out = String::new();
         std::io::Read::read_to_string(&mut self.out, &mut out).unwrap();
-        let mut ran = Ran::of(self.child.wait_with_output().unwrap());
+        let mut ran = CommandResult::of(self.child.wait_with_output().unwrap());
         ran.out = out;
         ran
     }

@@ -1,7 +1,7 @@
 //! Stops at the edges: nothing good is put aside, no stop takes longer than its grace, and the exit
 //! code says what is left.
 
-use crate::stage::{Ran, Running, Stage, program, until};
+use crate::stage::{CommandFixture, CommandResult, RunningCommand, program, until};
 use std::process::Command;
 
 const CONSUME: &str = "consume orders --app a --leases sqlite:leases.db";
@@ -12,12 +12,12 @@ fn lines(count: usize) -> String {
     (0..count).map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn file(stage: &Stage, name: &str) -> String {
+fn file(stage: &CommandFixture, name: &str) -> String {
     std::fs::read_to_string(stage.folder.path().join(name)).unwrap_or_default()
 }
 
 /// What is printed by a consumer that ends when everything is done.
-fn rest(stage: &Stage, count: usize) -> Vec<String> {
+fn rest(stage: &CommandFixture, count: usize) -> Vec<String> {
     let mut running = stage.spawn(&format!("{CONSUME} --json"));
     let lines = running.lines(count);
     assert_eq!(running.stop().ok().out, "");
@@ -25,20 +25,20 @@ fn rest(stage: &Stage, count: usize) -> Vec<String> {
 }
 
 /// A consumer with this program, whose output is of no interest.
-fn with_program(stage: &Stage, words: &str, exec: &str) -> Running {
+fn with_program(stage: &CommandFixture, words: &str, exec: &str) -> RunningCommand {
     let mut command = stage.command(words);
     command.args(["--exec", exec]);
-    Running::start(command)
+    RunningCommand::start(command)
 }
 
 #[test]
 fn nothing_is_put_aside_because_the_reader_closed_the_pipe() {
-    let stage = Stage::start(&["orders:4"]);
+    let stage = CommandFixture::start(&["orders:4"]);
     stage.run("put orders", &lines(4_000)).ok();
     for _ in 0..3 {
         let mut running = stage.spawn(&format!("{PARKS} --concurrency 16"));
         running.lines(20);
-        let Running { mut child, out } = running;
+        let RunningCommand { mut child, out } = running;
         drop(out);
         until("the end", || child.try_wait().unwrap().is_some());
         let output = child.wait_with_output().unwrap();
@@ -50,7 +50,7 @@ fn nothing_is_put_aside_because_the_reader_closed_the_pipe() {
 
 #[test]
 fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(12)).ok();
     // It is told to end twice, can't be run once, and ends by itself after each third record.
     let program = "echo x >> starts; case $(wc -l < starts) in \
@@ -66,7 +66,7 @@ fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
 
 #[test]
 fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
     let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 > /dev/null & wait";
     let running = with_program(&stage, PARKS, program);
@@ -83,7 +83,7 @@ fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
 
 #[test]
 fn a_program_that_falls_over_a_record_has_it_put_aside() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(6)).ok();
     let program = "while read l; do case $l in *'\"data\":\"3\"'*) exit 1;; esac; echo ok; done";
     let running = with_program(&stage, PARKS, program);
@@ -94,7 +94,7 @@ fn a_program_that_falls_over_a_record_has_it_put_aside() {
 
 #[test]
 fn a_record_that_is_broken_off_at_the_end_of_the_grace_is_named_and_comes_again() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(1)).ok();
     // It neither answers nor hears that it is to end, and starts somebody who does not either.
     let program = "trap '' TERM INT HUP; echo > begun; (trap '' TERM; sleep 1000) & sleep 1000";
@@ -110,7 +110,7 @@ fn a_record_that_is_broken_off_at_the_end_of_the_grace_is_named_and_comes_again(
 
 #[test]
 fn a_reader_that_takes_nothing_does_not_hold_up_a_stop() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let data = "x".repeat(1_000);
     let lines = vec![format!("{{\"key\":\"k\",\"data\":\"{data}\"}}"); 300].join("\n");
     stage.run("put orders", &lines).ok();
@@ -129,16 +129,16 @@ fn a_reader_that_takes_nothing_does_not_hold_up_a_stop() {
 }
 
 /// Closes the terminal of a command, as often as terminals do that.
-fn hang_up(running: &Running) {
+fn hang_up(running: &RunningCommand) {
     running.signal("HUP");
     running.signal("HUP");
 }
 
 #[test]
 fn a_terminal_that_is_closed_stops_everything_in_order() {
-    let stage = Stage::start(&["orders:1", "other:1"]);
+    let stage = CommandFixture::start(&["orders:1", "other:1"]);
     stage.run("put orders", &lines(3)).ok();
-    let check = |words: &str, count: usize| -> Ran {
+    let check = |words: &str, count: usize| -> CommandResult {
         let mut running = stage.spawn(words);
         running.lines(count);
         hang_up(&running);
@@ -164,7 +164,7 @@ fn a_terminal_that_is_closed_stops_everything_in_order() {
 
 #[test]
 fn a_word_that_is_said_twice_at_once_is_one() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(1)).ok();
     let program = "read l; echo > begun; sleep 1; echo ok; cat";
     let running = with_program(&stage, CONSUME, program);
@@ -177,14 +177,14 @@ fn a_word_that_is_said_twice_at_once_is_one() {
 
 #[test]
 fn a_command_that_outlives_its_terminal_by_wish_hears_nothing_of_it() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
     let words =
         format!("{} {CONSUME} --endpoint {}", env!("CARGO_BIN_EXE_anabranch"), stage.endpoint);
     let mut command = Command::new("sh");
     command.args(["-c", &format!("trap '' HUP; exec {words}")]).current_dir(stage.folder.path());
     command.envs(program().get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut running = Running::start(command);
+    let mut running = RunningCommand::start(command);
     running.lines(3);
     hang_up(&running);
     stage.run("put orders", &lines(2)).ok();
@@ -194,7 +194,7 @@ fn a_command_that_outlives_its_terminal_by_wish_hears_nothing_of_it() {
 
 #[test]
 fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
-    let stage = Stage::start(&["orders:1", "other:1"]);
+    let stage = CommandFixture::start(&["orders:1", "other:1"]);
     stage.run("put orders", &lines(30)).ok();
     let running = stage.spawn("cp stream:orders stream:other --follow");
     until("the copy", || stage.stored("other").len() == 30);
@@ -223,7 +223,7 @@ fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
 /// The append waits in a thread that no signal ends, as on a disk that hangs.
 #[test]
 fn a_file_for_dead_letters_that_hangs_does_not_hold_up_the_end() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(1)).ok();
     let parked = std::fs::File::create(stage.folder.path().join("parked")).unwrap();
     parked.lock().unwrap();

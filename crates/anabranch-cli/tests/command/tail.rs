@@ -1,9 +1,9 @@
 //! `anabranch tail` and `anabranch cp`.
 
-use crate::stage::Stage;
+use crate::stage::CommandFixture;
 use serde_json::Value;
 
-fn put(stage: &Stage, from: usize, to: usize) {
+fn put(stage: &CommandFixture, from: usize, to: usize) {
     let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
     stage.run("put orders", &(from..to).map(line).collect::<Vec<_>>().join("\n")).ok();
 }
@@ -26,7 +26,7 @@ pub(crate) fn in_order(numbers: &[usize]) {
 
 #[test]
 fn a_tail_follows_a_split_and_each_key_comes_in_order() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     put(&stage, 0, 20);
     let mut tail = stage.spawn("tail orders --since trim --json");
     let mut lines = tail.lines(20);
@@ -43,7 +43,7 @@ fn a_tail_follows_a_split_and_each_key_comes_in_order() {
 
 #[test]
 fn a_tail_takes_aggregates_apart_chooses_and_ends_when_it_has_caught_up() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     let lines: Vec<String> =
         (0..300).map(|n| format!("{{\"key\":\"k{}\",\"data\":\"n {n}\"}}", n % 5)).collect();
     stage.run("put orders --aggregate", &lines.join("\n")).ok();
@@ -63,7 +63,7 @@ fn a_tail_takes_aggregates_apart_chooses_and_ends_when_it_has_caught_up() {
 
 #[test]
 fn a_copy_through_a_file_keeps_every_key_in_order() {
-    let stage = Stage::start(&["orders:2", "again:3", "direct:1"]);
+    let stage = CommandFixture::start(&["orders:2", "again:3", "direct:1"]);
     put(&stage, 0, 50);
     stage.split("orders");
     put(&stage, 50, 100);
@@ -87,7 +87,7 @@ fn a_copy_through_a_file_keeps_every_key_in_order() {
 
 #[test]
 fn a_stream_is_not_copied_into_itself_by_whatever_name() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     put(&stage, 0, 5);
     let summary = stage.call("DescribeStreamSummary", &serde_json::json!({"StreamName": "orders"}));
     let arn = summary["StreamDescriptionSummary"]["StreamARN"].as_str().unwrap();
@@ -104,7 +104,7 @@ fn a_stream_is_not_copied_into_itself_by_whatever_name() {
     }
     assert_eq!(stage.stored("orders").len(), 5);
     // A stream of the same name elsewhere is another one.
-    let other = Stage::start(&["orders:1"]);
+    let other = CommandFixture::start(&["orders:1"]);
     let ran =
         stage.run(&format!("cp stream:orders stream:orders --to-endpoint {}", other.endpoint), "");
     ran.ok();
@@ -118,7 +118,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_copy_without_what_a_damaged_aggregate_held_says_how_much_is_missing() {
-    let stage = Stage::start(&["orders:1", "again:1"]);
+    let stage = CommandFixture::start(&["orders:1", "again:1"]);
     let record = |key: u8, data: &[u8]| field(3, &[&[8, key], &field(3, data)[..]].concat());
     // The third record has a key that the aggregate lacks: from there on nothing can be read.
     let message =

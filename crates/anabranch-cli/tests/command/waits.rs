@@ -1,6 +1,6 @@
 //! Services that say nothing: who is waited for is told, and the end is an error with a way out.
 
-use crate::stage::{Running, Stage, program, until};
+use crate::stage::{CommandFixture, RunningCommand, program, until};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ fn whoever_waits_for_a_service_that_never_answers_is_told_whom_and_what_for() {
     ] {
         let mut command = program();
         command.args(words.split(' ')).args(["--endpoint", &endpoint]);
-        let mut running = Running::start(command);
+        let mut running = RunningCommand::start(command);
         let mut said = String::new();
         BufReader::new(running.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
         running.child.kill().unwrap();
@@ -30,7 +30,7 @@ fn whoever_waits_for_a_service_that_never_answers_is_told_whom_and_what_for() {
 
 #[test]
 fn a_lease_table_that_somebody_deletes_ends_the_workers_with_the_way_out() {
-    let stage = Stage::start(&["orders:2"]);
+    let stage = CommandFixture::start(&["orders:2"]);
     for store in ["dynamodb:rows", "kcl:rows-of-java"] {
         let table = store.split_once(':').unwrap().1;
         stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
@@ -50,7 +50,7 @@ fn a_lease_table_that_somebody_deletes_ends_the_workers_with_the_way_out() {
 
 #[test]
 fn a_name_that_no_table_can_have_is_answered_with_the_rule() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for store in ["dynamodb:ab", "kcl:a%20b"] {
         let ran = stage.run(&format!("consume orders --app a --leases {store}"), "");
         assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -1,10 +1,10 @@
 //! Being the newcomer: every mistake gets one line with the way out, and nothing is written.
 
-use crate::stage::{Ran, Stage, program, run};
+use crate::stage::{CommandFixture, CommandResult, program, run};
 use std::net::TcpListener;
 
 #[track_caller]
-fn check(ran: &Ran, expected: &[&str]) {
+fn check(ran: &CommandResult, expected: &[&str]) {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert_eq!(ran.err.trim().lines().count(), 1, "{ran:?}");
     assert_eq!(ran.out, "", "{ran:?}");
@@ -15,7 +15,7 @@ fn check(ran: &Ran, expected: &[&str]) {
 
 #[test]
 fn a_wrong_stream_is_answered_with_the_name_that_was_meant() {
-    let stage = Stage::start(&["orders:1", "clicks:1"]);
+    let stage = CommandFixture::start(&["orders:1", "clicks:1"]);
     check(&stage.run("put ordres", ""), &["there is no stream ordres", "did you mean orders?"]);
     check(
         &stage.run("consume xyz --app a --leases memory", ""),
@@ -55,7 +55,7 @@ fn an_endpoint_where_nobody_listens_is_named() {
 
 #[test]
 fn options_that_make_no_sense_are_refused_before_anything_happens() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     for (words, expected) in [
         ("consume orders --app a", &["--leases", "sqlite:"][..]),
         ("consume orders --leases memory", &["--app"]),
@@ -72,7 +72,7 @@ fn options_that_make_no_sense_are_refused_before_anything_happens() {
 
 #[test]
 fn a_mistake_in_the_file_of_settings_is_named_with_its_line() {
-    let stage = Stage::start(&["orders:1"]);
+    let stage = CommandFixture::start(&["orders:1"]);
     let file = stage.folder.path().join("anabranch.toml");
     std::fs::write(&file, "leases = \"memory\"\nendpiont = \"x\"\n").unwrap();
     check(&stage.run("put orders", ""), &["anabranch.toml", "line 2", "endpiont"]);

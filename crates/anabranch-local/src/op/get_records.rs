@@ -51,7 +51,13 @@ pub(crate) struct ShardRead {
 
 impl Topology {
     /// Reads a shard from `counter` on.
-    pub(crate) fn read_shard(&self, index: u32, counter: u64, now_ms: u64, take: ReadLimit) -> ShardRead {
+    pub(crate) fn read_shard(
+        &self,
+        index: u32,
+        counter: u64,
+        now_ms: u64,
+        take: ReadLimit,
+    ) -> ShardRead {
         let state = &self.shards[index as usize];
         let mut inside = state.shard.lock();
         let horizon_ms = self.horizon_ms(now_ms);
@@ -90,7 +96,8 @@ impl Engine {
         }
         let operation = Operation::GetRecords;
         self.reshard_on_request(operation, &iterator.stream);
-        let site = FaultSite { operation, stream: Some(&iterator.stream), shards: &[iterator.shard] };
+        let site =
+            FaultSite { operation, stream: Some(&iterator.stream), shards: &[iterator.shard] };
         self.run_at(site, || {
             if self.faults().expires_iterator(site) {
                 return Err(self.expired(&iterator));

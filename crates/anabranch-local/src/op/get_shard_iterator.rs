@@ -78,8 +78,12 @@ impl Engine {
                 .listed(index, now_ms)
                 .filter(|_| ready)
                 .ok_or_else(|| self.shard_does_not_exist(&name, shard_id))?;
-            let place =
-                IteratorPosition { kind: kind.unwrap_or_default(), number, at: request.timestamp, operation };
+            let place = IteratorPosition {
+                kind: kind.unwrap_or_default(),
+                number,
+                at: request.timestamp,
+                operation,
+            };
             let counter = self.place(&name, &state.shard, place, now_ms)?;
             let iterator = ShardIterator {
                 stream_id: stream.id,

@@ -205,7 +205,11 @@ fn keep(filter: Option<&ShardFilter>) -> Result<ShardSelector, ApiError> {
         "AT_LATEST" => Ok(ShardSelector::Open),
         "AT_TIMESTAMP" | "FROM_TIMESTAMP" => {
             let at = filter.timestamp.ok_or_else(|| missing("Timestamp"))?.0;
-            Ok(if kind == "AT_TIMESTAMP" { ShardSelector::OpenAt(at) } else { ShardSelector::OpenSince(at) })
+            Ok(if kind == "AT_TIMESTAMP" {
+                ShardSelector::OpenAt(at)
+            } else {
+                ShardSelector::OpenSince(at)
+            })
         }
         _ => Ok(ShardSelector::All),
     }

@@ -7,7 +7,7 @@ use crate::encryption::Encryption;
 use crate::engine::{Engine, StreamRef};
 use crate::error::ApiError;
 use crate::op::Operation;
-use crate::op::put_records::{PutRecordsEntry, EntryOutcome};
+use crate::op::put_records::{EntryOutcome, PutRecordsEntry};
 use crate::stream::Topology;
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;

@@ -11,7 +11,7 @@ use crate::constraint::Constraints;
 use crate::encryption::Encryption;
 use crate::engine::{Engine, StreamRef};
 use crate::error::{ApiError, ErrorKind};
-use crate::fault::{ReplyFate, FaultSite};
+use crate::fault::{FaultSite, ReplyFate};
 use crate::journal::JournalAppend;
 use crate::op::Operation;
 use crate::op::run::reply_lost;
@@ -133,7 +133,8 @@ impl Engine {
         let routes = route(&topology, entries)?;
         let mut shards: Vec<u32> = routes.iter().map(|(shard, _)| *shard).collect();
         shards.dedup();
-        let fate = self.faults().before(FaultSite { operation, stream: Some(name), shards: &shards })?;
+        let fate =
+            self.faults().before(FaultSite { operation, stream: Some(name), shards: &shards })?;
 
         let mut outcomes: Vec<Option<EntryOutcome>> = vec![None; entries.len()];
         for group in routes.chunk_by(|a, b| a.0 == b.0) {
@@ -385,7 +386,10 @@ fn check_sizes(
 }
 
 /// The shard of each entry, by shard and then in the order of the request.
-fn route(topology: &Topology, entries: &[PutRecordsEntry<'_>]) -> Result<Vec<(u32, usize)>, ApiError> {
+fn route(
+    topology: &Topology,
+    entries: &[PutRecordsEntry<'_>],
+) -> Result<Vec<(u32, usize)>, ApiError> {
     let mut routes = Vec::with_capacity(entries.len());
     for (at, entry) in entries.iter().enumerate() {
         let explicit = match entry.explicit_hash_key.as_deref() {

@@ -3,7 +3,7 @@
 use crate::change::StreamMode;
 use crate::engine::{Engine, EngineView, StreamRef};
 use crate::error::{ApiError, ErrorKind};
-use crate::fault::{ReplyFate, FaultSite};
+use crate::fault::{FaultSite, ReplyFate};
 use crate::op::Operation;
 use crate::phase::Status;
 use crate::stream::Stream;

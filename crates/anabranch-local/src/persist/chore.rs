@@ -118,9 +118,15 @@ mod tests {
     #[test]
     fn files_go_when_no_record_in_them_is_needed() {
         check(&[(1, 1, 90, 1_000), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], None);
-        check(&[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], Some(MaintenanceTask::DropBelow(2)));
+        check(
+            &[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)],
+            Some(MaintenanceTask::DropBelow(2)),
+        );
         // Stream 3 is gone.
-        check(&[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)], Some(MaintenanceTask::DropBelow(4)));
+        check(
+            &[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)],
+            Some(MaintenanceTask::DropBelow(4)),
+        );
         check(&[], Some(MaintenanceTask::DropBelow(4)));
     }
 

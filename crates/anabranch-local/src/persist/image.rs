@@ -3,7 +3,7 @@
 //! A snapshot of changes needs no second way to build a stream: what reads it is the `apply` that
 //! every change goes through. What changes can't say is kept beside them.
 
-use crate::change::{Change, Creation, NewShard, Reshard, ChangeKind};
+use crate::change::{Change, ChangeKind, Creation, NewShard, Reshard};
 use crate::phase::Lifecycle;
 use crate::stream::{ShardState, Stream, Topology};
 use anabranch_model::limits;
@@ -69,7 +69,9 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
             until_ms: created_until,
         }),
     )];
-    changes.extend(later.into_iter().map(|(at_ms, reshard)| change(at_ms, ChangeKind::Reshard(reshard))));
+    changes.extend(
+        later.into_iter().map(|(at_ms, reshard)| change(at_ms, ChangeKind::Reshard(reshard))),
+    );
     let then = stream.created_ms;
     // At this moment a new stream's retention reaches back to what is gone, and no further.
     let retained_ms = topology.gone_before_ms + u64::from(limits::RETENTION_MIN_HOURS) * 3_600_000;
@@ -99,7 +101,9 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
         let tags = consumer.tags.clone();
         let register = ChangeKind::Register { name: name.clone(), arn, tags, until_ms };
         changes.push(change(consumer.created_ms, register));
-        changes.extend(gone_ms.map(|until_ms| change(then, ChangeKind::Deregister { name, until_ms })));
+        changes.extend(
+            gone_ms.map(|until_ms| change(then, ChangeKind::Deregister { name, until_ms })),
+        );
     }
     changes
 }

@@ -12,7 +12,7 @@ use super::folder::Folder;
 use super::frame::{self, Kind};
 use super::header::FileHeader;
 use super::replay::{self, Apply, CutTail, JournalEnd};
-use super::sync::{Fsync, Syncer, SyncTarget};
+use super::sync::{Fsync, SyncTarget, Syncer};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::RangeInclusive;
@@ -137,7 +137,10 @@ impl JournalFiles {
 
     /// Appends the entry that `fill` writes to the end of its argument. It is written when this
     /// returns: killing the process can't lose it.
-    pub(super) fn append(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<EntryLocation, AppendError> {
+    pub(super) fn append(
+        &self,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<EntryLocation, AppendError> {
         self.inner.writer().append(Kind::Entry, fill)
     }
 

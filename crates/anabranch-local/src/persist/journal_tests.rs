@@ -2,7 +2,7 @@
 
 use super::error::{AppendError, OpenError};
 use super::journal::{DEFAULT_FILE_BYTES, FirstFile, JournalFiles, JournalOptions};
-use super::replay::{ReplayedContent, CutTail};
+use super::replay::{CutTail, ReplayedContent};
 use super::sync::Fsync;
 use proptest::prelude::*;
 use std::fs;
@@ -379,12 +379,13 @@ fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
 #[test]
 fn an_entry_that_the_engine_refuses_is_named() {
     let dir = three_files();
-    let problem = JournalFiles::open(dir.path(), OPTIONS, FIRST, &mut |entry| match entry.content {
-        ReplayedContent::Appended(b"bb") => Err("no such stream".to_owned()),
-        _ => Ok(()),
-    })
-    .expect_err("an entry is refused")
-    .to_string();
+    let problem =
+        JournalFiles::open(dir.path(), OPTIONS, FIRST, &mut |entry| match entry.content {
+            ReplayedContent::Appended(b"bb") => Err("no such stream".to_owned()),
+            _ => Ok(()),
+        })
+        .expect_err("an entry is refused")
+        .to_string();
     assert!(problem.contains("journal-0000000001.log") && problem.contains("no such stream"));
     assert!(problem.contains("byte 80"), "{problem}");
 }

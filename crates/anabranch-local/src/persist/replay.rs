@@ -6,7 +6,7 @@
 
 use super::error::OpenError;
 use super::folder::Folder;
-use super::frame::{self, FRAME_HEADER_BYTES, Kind, FrameError};
+use super::frame::{self, FRAME_HEADER_BYTES, FrameError, Kind};
 use super::header::{FILE_HEADER_BYTES, FileHeader};
 use std::path::PathBuf;
 
@@ -65,7 +65,10 @@ pub(super) struct JournalEnd {
 }
 
 /// Reads all files of `folder`. `None` when there is none yet.
-pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<JournalEnd>, OpenError> {
+pub(super) fn replay(
+    folder: &Folder,
+    apply: &mut Apply<'_>,
+) -> Result<Option<JournalEnd>, OpenError> {
     let mut files = folder.numbers()?;
     // A file that replaces older ones makes them count no more, whether they are gone or not.
     let base = files

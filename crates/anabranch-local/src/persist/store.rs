@@ -10,8 +10,8 @@ use super::chore::{MaintenanceTask, Usage};
 use super::entry::{self, JournalEntry, PutEntry};
 use super::error::OpenError;
 use super::image::MetadataSnapshot;
-use super::journal::{FirstFile, JournalFiles, JournalOptions, EntryLocation};
-use super::replay::{ReplayedContent, CutTail};
+use super::journal::{EntryLocation, FirstFile, JournalFiles, JournalOptions};
+use super::replay::{CutTail, ReplayedContent};
 use crate::change::Change;
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -61,7 +61,8 @@ impl Engine {
             salt: crc32fast::hash(
                 &[now_ms.to_le_bytes(), u64::from(std::process::id()).to_le_bytes()].concat(),
             ),
-            snapshot: &MetadataSnapshot { next_stream_id: 1, ..MetadataSnapshot::default() }.to_bytes(),
+            snapshot: &MetadataSnapshot { next_stream_id: 1, ..MetadataSnapshot::default() }
+                .to_bytes(),
         };
         let opened = JournalFiles::open(folder, keeping, first, &mut |entry| {
             recovery.take(entry.file, entry.content)

@@ -85,7 +85,11 @@ impl ReceivedMetrics {
     }
 
     /// Takes one call: the content type and the body of its answer.
-    pub(crate) fn accept(&self, protocol: CloudWatchProtocol, body: &[u8]) -> (&'static str, &'static [u8]) {
+    pub(crate) fn accept(
+        &self,
+        protocol: CloudWatchProtocol,
+        body: &[u8],
+    ) -> (&'static str, &'static [u8]) {
         let body = unpacked(body);
         let data = match protocol {
             CloudWatchProtocol::Json => self.keep(serde_json::from_slice(&body).ok()),

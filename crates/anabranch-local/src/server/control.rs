@@ -77,7 +77,12 @@ struct LimitsRequest {
     enforce: bool,
 }
 
-fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Value, ControlRefusal> {
+fn act(
+    service: &Service,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Result<Value, ControlRefusal> {
     let engine = &service.engine;
     let faults = engine.faults();
     match (method.as_str(), path) {

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connections::Counter;
 use super::handshake;
 use super::linger::LingeringClose;
-use super::patience::{CLIENT_TIMEOUT, ClientTimer, TimedConnection, TimedReply, ReplyWindow};
+use super::patience::{CLIENT_TIMEOUT, ClientTimer, ReplyWindow, TimedConnection, TimedReply};
 use super::route::{ReplyDropped, Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.
@@ -54,7 +54,11 @@ pub(super) struct ServedPort {
 }
 
 /// Accepts connections until a stop is asked for, then lets the open ones finish.
-pub(super) async fn serve(port: ServedPort, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(
+    port: ServedPort,
+    service: Arc<Service>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -141,7 +145,8 @@ impl HttpSession {
             }
         });
         let stream = TimedConnection::new(stream, Arc::clone(&pace));
-        let stream = TokioIo::new(LingeringClose::new(stream, Arc::clone(&pace), self.stop.clone()));
+        let stream =
+            TokioIo::new(LingeringClose::new(stream, Arc::clone(&pace), self.stop.clone()));
         let mut connection = Box::pin(http.serve_connection(stream, answers));
         let last_request = async {
             tokio::select! {

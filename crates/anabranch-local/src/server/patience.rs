@@ -88,7 +88,8 @@ pub(super) struct ClientTimer {
 impl ClientTimer {
     /// A connection that was just accepted: its first request has to come.
     pub(super) fn new(limit: Duration, http2: bool) -> Arc<Self> {
-        let (head, write, flush) = (WaitTicks::default(), WaitTicks::default(), WaitTicks::default());
+        let (head, write, flush) =
+            (WaitTicks::default(), WaitTicks::default(), WaitTicks::default());
         head.begin();
         let (requests, http2) = (AtomicUsize::new(0), AtomicBool::new(http2));
         Arc::new(Self { limit, head, write, flush, requests, http2 })

@@ -10,7 +10,7 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::watch;
 
 use super::body::ResponseBody;
-use super::cloudwatch::{ReceivedMetrics, CloudWatchProtocol};
+use super::cloudwatch::{CloudWatchProtocol, ReceivedMetrics};
 use super::connections::Counter;
 use super::dynamodb::Tables;
 use super::reply::{self, RequestIds};
@@ -93,12 +93,16 @@ async fn route(
         return Ok(metrics(service, operation, CloudWatchProtocol::Rpc, &body));
     }
     match RequestTarget::of(&head.headers) {
-        RequestTarget::Kinesis(operation) => dispatch::answer(service, operation, encoding, &body).await,
+        RequestTarget::Kinesis(operation) => {
+            dispatch::answer(service, operation, encoding, &body).await
+        }
         RequestTarget::DynamoDb(operation) => {
             let (status, json) = service.tables.call(operation, body).await;
             Ok(checked(status, json))
         }
-        RequestTarget::CloudWatch(operation) => Ok(metrics(service, operation, CloudWatchProtocol::Json, &body)),
+        RequestTarget::CloudWatch(operation) => {
+            Ok(metrics(service, operation, CloudWatchProtocol::Json, &body))
+        }
         RequestTarget::Unknown if is_form(&head.headers) => Ok(query(service, &body)),
         RequestTarget::Unknown => Ok(unknown(encoding)),
     }
@@ -128,12 +132,19 @@ fn is_form(headers: &http::HeaderMap) -> bool {
 fn query(service: &Service, body: &[u8]) -> Response<ResponseBody> {
     let action = body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"Action="));
     match action {
-        Some(b"PutMetricData") => metrics(service, "PutMetricData", CloudWatchProtocol::Query, body),
+        Some(b"PutMetricData") => {
+            metrics(service, "PutMetricData", CloudWatchProtocol::Query, body)
+        }
         _ => unknown(Encoding::Json),
     }
 }
 
-fn metrics(service: &Service, operation: &str, protocol: CloudWatchProtocol, body: &[u8]) -> Response<ResponseBody> {
+fn metrics(
+    service: &Service,
+    operation: &str,
+    protocol: CloudWatchProtocol,
+    body: &[u8],
+) -> Response<ResponseBody> {
     if operation != "PutMetricData" {
         return unknown(Encoding::Json);
     }

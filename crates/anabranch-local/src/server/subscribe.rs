@@ -33,7 +33,12 @@ pub(super) fn answer(
         Ok(subscription) => {
             let stop = service.stop.clone();
             let engine = Arc::clone(&service.engine);
-            let frames = SubscriptionFrames { engine, subscription, stop, next: FrameState::InitialResponse };
+            let frames = SubscriptionFrames {
+                engine,
+                subscription,
+                stop,
+                next: FrameState::InitialResponse,
+            };
             let mut response = Response::new(ResponseBody::stream(Box::new(frames)));
             let kind = HeaderValue::from_static("application/vnd.amazon.eventstream");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);

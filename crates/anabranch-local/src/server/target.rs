@@ -74,7 +74,10 @@ mod tests {
             ("Kinesis_20131202.PutRecords", RequestTarget::Kinesis("PutRecords")),
             ("DynamoDB_20120810.Scan", RequestTarget::DynamoDb("Scan")),
             ("DynamoDBStreams_20120810.ListStreams", RequestTarget::DynamoDb("ListStreams")),
-            ("GraniteServiceVersion20100801.PutMetricData", RequestTarget::CloudWatch("PutMetricData")),
+            (
+                "GraniteServiceVersion20100801.PutMetricData",
+                RequestTarget::CloudWatch("PutMetricData"),
+            ),
             ("Kinesis_20131202", RequestTarget::Unknown),
             ("Kinesis_20991231.PutRecords", RequestTarget::Unknown),
             ("", RequestTarget::Unknown),

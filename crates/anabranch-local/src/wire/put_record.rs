@@ -9,7 +9,7 @@ use crate::encryption::Encryption;
 use crate::engine::StreamRef;
 use crate::error::ApiError;
 use crate::op::put_record::{Reply, Request};
-use crate::op::put_records::{PutRecordsEntry, Payload};
+use crate::op::put_records::{Payload, PutRecordsEntry};
 
 /// The fields of a request as they come, in either encoding.
 #[derive(Deserialize, Default)]
@@ -35,7 +35,8 @@ struct PutRecordFields<'a> {
 impl<'a> PutRecordFields<'a> {
     fn request(self) -> Result<Request<'a>, ApiError> {
         let data = self.blob.or(self.data.map(|BorrowedText(data)| Payload::Base64(data)));
-        let BorrowedText(partition_key) = self.partition_key.ok_or_else(|| absent("partitionKey"))?;
+        let BorrowedText(partition_key) =
+            self.partition_key.ok_or_else(|| absent("partitionKey"))?;
         Ok(Request {
             stream: StreamRef {
                 name: self.stream_name.map(|BorrowedText(name)| name),
@@ -46,7 +47,9 @@ impl<'a> PutRecordFields<'a> {
                 explicit_hash_key: self.explicit_hash_key.map(|BorrowedText(hash)| hash),
                 data: data.ok_or_else(|| absent("data"))?,
             },
-            sequence_number_for_ordering: self.sequence_number_for_ordering.map(|BorrowedText(s)| s),
+            sequence_number_for_ordering: self
+                .sequence_number_for_ordering
+                .map(|BorrowedText(s)| s),
         })
     }
 }

@@ -10,7 +10,7 @@ use super::{absent, payload, read_json, unreadable};
 use crate::encryption::Encryption;
 use crate::engine::StreamRef;
 use crate::error::ApiError;
-use crate::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Reply, Request};
+use crate::op::put_records::{EntryOutcome, Payload, PutRecordsEntry, Reply, Request};
 use anabranch_model::limits::PUT_RECORDS_MAX_RECORDS;
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! Any history of operations, and the engine after it.
 
-use crate::world::{HOUR_MS, World, portrait, request, shard_name};
+use crate::world::{DurableFixture, HOUR_MS, portrait, request, shard_name};
 use anabranch_local::op::{
     add_tags_to_stream, decrease_stream_retention_period, deregister_stream_consumer,
     disable_enhanced_monitoring, enable_enhanced_monitoring, remove_tags_from_stream,
@@ -52,7 +52,7 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// Does a step. Whether the engine refused it is of no interest here.
-fn run(world: &mut World, step: &Step) {
+fn run(world: &mut DurableFixture, step: &Step) {
     let engine = world.engine();
     let named = |s: usize, more: Value| {
         let mut value = json!({"StreamName": NAMES[s]});
@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn any_history_comes_back_as_it_was(steps in prop::collection::vec(step(), 1..80)) {
-        let mut world = World::new();
+        let mut world = DurableFixture::new();
         for step in &steps {
             run(&mut world, step);
         }

@@ -15,12 +15,13 @@ use anabranch_local::{Clock, ErrorKind};
 use serde_json::json;
 use tempfile::TempDir;
 use world::{
-    HOUR_MS, START_MS, World, contents, highest_number, open_with, portrait, request, shard_name,
+    DurableFixture, HOUR_MS, START_MS, contents, highest_number, open_with, portrait, request,
+    shard_name,
 };
 
 #[test]
 fn streams_shards_consumers_tags_and_records_come_back() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     let engine = world.engine();
     engine
         .create_stream(&request::<create_stream::Request>(
@@ -96,7 +97,7 @@ fn streams_shards_consumers_tags_and_records_come_back() {
 
 #[test]
 fn a_shard_that_closes_after_an_opening_still_ends() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
     world.clock.advance(1_000);
     world.put("a", &["k"], 10).unwrap();
@@ -115,7 +116,7 @@ fn a_shard_that_closes_after_an_opening_still_ends() {
 
 #[test]
 fn numbers_that_were_lost_with_the_power_are_not_given_again() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
     world.clock.advance(1_000);
     world.put("a", &["kept"], 10).unwrap();
@@ -132,7 +133,7 @@ fn numbers_that_were_lost_with_the_power_are_not_given_again() {
 
 #[test]
 fn disk_use_follows_the_records_that_are_within_retention() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "long", "ShardCount": 1}))).unwrap();
     world
         .engine()
@@ -173,7 +174,7 @@ fn three_megabytes_of_records_cost_less_than_six_of_journal() {
     engine.create_stream(&request(json!({"StreamName": "a", "ShardCount": 8}))).unwrap();
     clock.advance(1_000);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let world = World { dir, clock, engine: Some(engine), runtime };
+    let world = DurableFixture { dir, clock, engine: Some(engine), runtime };
     let keys: Vec<_> = (0..500).map(|key| format!("key-{key:04}")).collect();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     for _ in 0..60 {
@@ -192,7 +193,7 @@ fn three_megabytes_of_records_cost_less_than_six_of_journal() {
 
 #[test]
 fn a_longer_retention_does_not_bring_back_what_was_past_the_old_one() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
     world.clock.advance(1_000);
     world.put("a", &["old"], 10).unwrap();
@@ -210,7 +211,7 @@ fn a_longer_retention_does_not_bring_back_what_was_past_the_old_one() {
 
 #[test]
 fn a_shard_that_a_longer_retention_came_too_late_for_stays_gone() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
     world.clock.advance(1_000);
     let half = (u128::MAX / 2).to_string();
@@ -235,7 +236,7 @@ fn a_shard_that_a_longer_retention_came_too_late_for_stays_gone() {
 
 #[test]
 fn time_never_goes_back_over_a_reopening() {
-    let mut world = World::new();
+    let mut world = DurableFixture::new();
     world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
     world.clock.advance(10 * HOUR_MS);
     world.put("a", &["late"], 10).unwrap();

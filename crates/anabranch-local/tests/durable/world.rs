@@ -1,6 +1,8 @@
 //! A folder with an engine in it, and everything that can be seen of that engine.
 
-use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request as PutRecords};
+use anabranch_local::op::put_records::{
+    EntryOutcome, Payload, PutRecordsEntry, Request as PutRecords,
+};
 use anabranch_local::op::{
     describe_stream, get_records, get_shard_iterator, list_shards, list_stream_consumers,
     list_tags_for_stream,
@@ -24,14 +26,14 @@ pub(crate) fn open_with(folder: &Path, clock: &Clock, file_bytes: u64) -> Engine
 }
 
 /// A folder and an engine in it, whose files are full after two kilobytes.
-pub(crate) struct World {
+pub(crate) struct DurableFixture {
     pub(crate) dir: TempDir,
     pub(crate) clock: Clock,
     pub(crate) engine: Option<Engine>,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
-impl World {
+impl DurableFixture {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let clock = Clock::manual(START_MS);

@@ -1,7 +1,7 @@
 //! Readers that tail while many writers write: every record once, in one order.
 
-use crate::stage::{Read, Stage, id, reads};
-use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request};
+use crate::stage::{ComparedRecord, EngineFixture, id, reads};
+use anabranch_local::op::put_records::{EntryOutcome, Payload, PutRecordsEntry, Request};
 use anabranch_local::op::{StreamTarget, get_records, get_shard_iterator};
 use anabranch_local::subscription::SubscriptionStep;
 use anabranch_local::{Clock, Engine, EngineOptions, StreamRef};
@@ -38,7 +38,7 @@ fn write(engine: &Engine, writer: usize) -> Acknowledged {
     told
 }
 
-fn poll(engine: &Engine, shard: u32, done: &AtomicBool) -> Vec<Read> {
+fn poll(engine: &Engine, shard: u32, done: &AtomicBool) -> Vec<ComparedRecord> {
     let request = get_shard_iterator::Request {
         stream: StreamTarget::named("s"),
         shard_id: Some(id(shard)),
@@ -64,7 +64,7 @@ fn poll(engine: &Engine, shard: u32, done: &AtomicBool) -> Vec<Read> {
     }
 }
 
-fn follow(stage: &Stage, arn: &str, shard: u32, done: &AtomicBool) -> Vec<Read> {
+fn follow(stage: &EngineFixture, arn: &str, shard: u32, done: &AtomicBool) -> Vec<ComparedRecord> {
     let mut subscription = stage.subscribe(arn, shard, "TRIM_HORIZON", None).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let mut seen = Vec::new();
@@ -87,7 +87,7 @@ fn follow(stage: &Stage, arn: &str, shard: u32, done: &AtomicBool) -> Vec<Read> 
 #[test]
 fn a_tailing_reader_misses_nothing_and_sees_one_order() {
     let options = EngineOptions { heartbeat_ms: 20, ..EngineOptions::instant() };
-    let stage = Stage { engine: Engine::new(options, Clock::system()) };
+    let stage = EngineFixture { engine: Engine::new(options, Clock::system()) };
     stage.create("s", i64::from(SHARDS));
     let arn = stage.register("app").unwrap();
     let done = AtomicBool::new(false);

@@ -1,31 +1,31 @@
 //! Registering, describing and deregistering fan-out consumers.
 
-use crate::stage::{Stage, refused};
+use crate::stage::{EngineFixture, refused};
 use anabranch_local::op::{
     ConsumerTarget, StreamTarget, delete_stream, deregister_stream_consumer,
     describe_stream_consumer, describe_stream_summary, list_stream_consumers,
 };
-use anabranch_local::{ApiError, ErrorKind, EngineOptions, Status};
+use anabranch_local::{ApiError, EngineOptions, ErrorKind, Status};
 
 fn by_arn(arn: &str) -> ConsumerTarget {
     ConsumerTarget { consumer_arn: Some(arn.to_owned()), ..Default::default() }
 }
 
-fn status(stage: &Stage, consumer: ConsumerTarget) -> Result<Status, ApiError> {
+fn status(stage: &EngineFixture, consumer: ConsumerTarget) -> Result<Status, ApiError> {
     let request = describe_stream_consumer::Request { consumer };
     let reply = stage.engine.describe_stream_consumer(&request)?;
     assert_eq!(reply.consumer_description.stream_arn, Some(stage.arn()));
     Ok(reply.consumer_description.consumer_status)
 }
 
-fn deregister(stage: &Stage, arn: &str) -> Result<(), ApiError> {
+fn deregister(stage: &EngineFixture, arn: &str) -> Result<(), ApiError> {
     let consumer = by_arn(arn);
     stage.engine.deregister_stream_consumer(&deregister_stream_consumer::Request { consumer })
 }
 
 #[test]
 fn a_consumer_passes_through_its_states_by_the_clock() {
-    let stage = Stage::new(EngineOptions::default());
+    let stage = EngineFixture::new(EngineOptions::default());
     stage.create("s", 1);
     refused(stage.register("app"), ErrorKind::ResourceInUse, "CREATING");
     stage.advance(50);
@@ -53,7 +53,7 @@ fn a_consumer_passes_through_its_states_by_the_clock() {
 
 #[test]
 fn twenty_consumers_are_listed_in_pages_and_one_more_is_refused() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     (0..20).for_each(|i| drop(stage.register(&format!("c{i:02}")).unwrap()));
     refused(stage.register("more"), ErrorKind::LimitExceeded, "limit of 20 consumers");
     let page = |next_token: Option<String>| {
@@ -76,7 +76,7 @@ fn twenty_consumers_are_listed_in_pages_and_one_more_is_refused() {
 
 #[test]
 fn a_stream_with_consumers_is_deleted_only_when_told_so() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     stage.register("app").unwrap();
     let delete = |enforce| {
         let stream = StreamTarget::named("s");

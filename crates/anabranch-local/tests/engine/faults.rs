@@ -1,10 +1,10 @@
 //! Faults on request.
 
-use crate::stage::{Stage, entry, id, refused};
+use crate::stage::{EngineFixture, entry, id, refused};
 use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
 use anabranch_local::op::{Operation, StreamTarget, list_shards, list_streams};
-use anabranch_local::{ApiError, ErrorKind, EngineOptions, StreamRef};
+use anabranch_local::{ApiError, EngineOptions, ErrorKind, StreamRef};
 
 fn rule(effect: FaultEffect, operation: Operation) -> FaultRule {
     FaultRule {
@@ -19,7 +19,7 @@ fn rule(effect: FaultEffect, operation: Operation) -> FaultRule {
 }
 
 /// One record to each of two shards; which of them failed, and how.
-fn put_two(stage: &Stage) -> Result<Vec<Option<ErrorKind>>, ApiError> {
+fn put_two(stage: &EngineFixture) -> Result<Vec<Option<ErrorKind>>, ApiError> {
     let top = u128::MAX.to_string();
     let records = vec![entry("a", Some("0"), b""), entry("b", Some(&top), b"")];
     let reply = stage.engine.put_records(&Request { stream: StreamRef::named("s"), records })?;
@@ -30,7 +30,7 @@ fn put_two(stage: &Stage) -> Result<Vec<Option<ErrorKind>>, ApiError> {
     Ok(codes.collect())
 }
 
-fn stored(stage: &Stage) -> usize {
+fn stored(stage: &EngineFixture) -> usize {
     stage.read_all(0).len() + stage.read_all(1).len()
 }
 
@@ -44,7 +44,7 @@ fn whole_calls_are_throttled_or_fail_and_do_nothing() {
         (FaultEffect::DisableKey, ErrorKind::KmsDisabled),
         (FaultEffect::ExpireToken, ErrorKind::ExpiredToken),
     ] {
-        let stage = Stage::with_stream(2);
+        let stage = EngineFixture::with_stream(2);
         let fault = rule(effect, Operation::PutRecords);
         stage.engine.faults().add(FaultRule { skip: 1, count: Some(2), ..fault });
         assert!(put_two(&stage).is_ok());
@@ -65,7 +65,7 @@ fn entries_of_one_shard_fail_and_the_others_are_placed() {
         (FaultEffect::FailEntries, Some(ErrorKind::InternalFailure)),
         (FaultEffect::InternalError, Some(ErrorKind::InternalFailure)),
     ] {
-        let stage = Stage::with_stream(2);
+        let stage = EngineFixture::with_stream(2);
         let shard = Some(id(1));
         let number =
             stage.engine.faults().add(FaultRule { shard, ..rule(effect, Operation::PutRecords) });
@@ -78,7 +78,7 @@ fn entries_of_one_shard_fail_and_the_others_are_placed() {
 
 #[test]
 fn a_dropped_reply_leaves_the_effect() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let drop_reply = |operation| {
         let fault = rule(FaultEffect::DropReply, operation);
         stage.engine.faults().add(FaultRule { count: Some(1), ..fault });
@@ -95,7 +95,7 @@ fn a_dropped_reply_leaves_the_effect() {
 
 #[test]
 fn rules_strike_only_where_they_say() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let shard = Some(id(1));
     let reads = FaultRule { shard, ..rule(FaultEffect::ExpireIterator, Operation::GetRecords) };
     stage.engine.faults().add(reads);
@@ -117,7 +117,7 @@ fn rules_strike_only_where_they_say() {
 
 #[test]
 fn a_delay_is_told_to_the_caller() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let shard = Some(id(0));
     let fault = rule(FaultEffect::Delay { ms: 70 }, Operation::GetRecords);
     stage.engine.faults().add(FaultRule { shard, ..fault });
@@ -129,7 +129,7 @@ fn a_delay_is_told_to_the_caller() {
 
 #[test]
 fn a_put_is_delayed_by_the_shard_that_it_goes_to() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let fault = rule(FaultEffect::Delay { ms: 70 }, Operation::PutRecords);
     stage.engine.faults().add(FaultRule { shard: Some(id(1)), ..fault });
     let top = u128::MAX.to_string();
@@ -142,7 +142,7 @@ fn a_put_is_delayed_by_the_shard_that_it_goes_to() {
 
 #[test]
 fn a_token_is_good_for_its_own_list_only() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let stream = StreamTarget { stream_name: Some("s".to_owned()), ..StreamTarget::default() };
     let page = list_shards::Request { stream, max_results: Some(1), ..Default::default() };
     let token = stage.engine.list_shards(&page).unwrap().next_token;
@@ -153,7 +153,7 @@ fn a_token_is_good_for_its_own_list_only() {
 
 #[test]
 fn a_shard_is_split_or_merged_in_mid_traffic() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let once = |effect, shard| FaultRule {
         shard: Some(id(shard)),
         skip: 1,
@@ -175,7 +175,7 @@ fn a_shard_is_split_or_merged_in_mid_traffic() {
 #[test]
 fn chance_follows_the_seed() {
     let history = |seed| {
-        let stage = Stage::new(EngineOptions { seed, ..EngineOptions::instant() });
+        let stage = EngineFixture::new(EngineOptions { seed, ..EngineOptions::instant() });
         stage.create("s", 2);
         let fault = rule(FaultEffect::FailEntries, Operation::PutRecords);
         stage.engine.faults().add(FaultRule { probability: 0.3, ..fault });

@@ -1,6 +1,6 @@
 //! Random reshards keep the hash space whole and the lineage right.
 
-use crate::stage::{Stage, id};
+use crate::stage::{EngineFixture, id};
 use anabranch_local::op::{ShardDescription, StreamTarget, update_shard_count};
 use anabranch_model::ids::ShardId;
 use anabranch_model::sequence::SequenceNumber;
@@ -46,7 +46,7 @@ fn open(shards: &[ShardDescription]) -> Vec<&ShardDescription> {
     open
 }
 
-fn take(stage: &Stage, step: &Step) {
+fn take(stage: &EngineFixture, step: &Step) {
     let shards = stage.shards();
     let open = open(&shards);
     match step {
@@ -79,7 +79,7 @@ fn take(stage: &Stage, step: &Step) {
     }
 }
 
-fn check(stage: &Stage) {
+fn check(stage: &EngineFixture) {
     let shards = stage.shards();
     let open = open(&shards);
     assert_eq!(range(open[0]).0, 0);
@@ -122,7 +122,7 @@ proptest! {
         first in 1_i64..5,
         steps in prop::collection::vec(step(), 1..30),
     ) {
-        let stage = Stage::with_stream(first);
+        let stage = EngineFixture::with_stream(first);
         for step in &steps {
             take(&stage, step);
             check(&stage);

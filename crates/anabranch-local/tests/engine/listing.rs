@@ -1,12 +1,12 @@
 //! `ListShards`: filters, pages and their tokens.
 
-use crate::stage::{HOUR, NOW, Stage, id, refused};
+use crate::stage::{EngineFixture, HOUR, NOW, id, refused};
 use anabranch_local::ErrorKind;
 use anabranch_local::op::{StreamTarget, list_shards};
 
 /// Shard 0 is split after one hour, its upper child (2) after two; now it is the third hour.
-fn history() -> Stage {
-    let stage = Stage::with_stream(1);
+fn history() -> EngineFixture {
+    let stage = EngineFixture::with_stream(1);
     stage.advance(HOUR);
     stage.split(0, 1 << 127).unwrap();
     stage.advance(HOUR);
@@ -41,7 +41,7 @@ fn every_shard_filter_gives_its_shards() {
 
 #[test]
 fn a_stream_that_is_split_in_its_first_millisecond_still_begins_with_the_parent() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     stage.split(0, 1 << 127).unwrap();
     let ids = |kind: &str| -> Vec<String> {
         stage.list(Some(kind), None).unwrap().into_iter().map(|shard| shard.shard_id).collect()

@@ -1,9 +1,9 @@
 //! The memory that records take: freed when they are past retention, and bounded.
 
-use crate::stage::{HOUR, NOW, Stage, entry, id, refused};
+use crate::stage::{EngineFixture, HOUR, NOW, entry, id, refused};
 use anabranch_local::op::put_records::{self, EntryOutcome};
 use anabranch_local::op::{StreamTarget, create_stream, delete_stream};
-use anabranch_local::{Clock, Engine, ErrorKind, Local, EngineOptions, StreamRef};
+use anabranch_local::{Clock, Engine, EngineOptions, ErrorKind, Local, StreamRef};
 use std::time::Duration;
 
 const RECORD: usize = 100_000;
@@ -19,7 +19,7 @@ fn put(engine: &Engine, hash: &str) -> Vec<EntryOutcome> {
 
 #[test]
 fn closed_shards_and_deleted_streams_give_their_memory_back() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     (0..10).for_each(|_| drop(put(&stage.engine, "0")));
     stage.split(0, 1 << 127).unwrap();
     put(&stage.engine, "0");
@@ -65,7 +65,7 @@ async fn a_server_frees_memory_by_its_clock() {
 #[test]
 fn puts_beyond_the_bound_are_throttled_until_retention_frees_room() {
     let options = EngineOptions { max_memory_bytes: Some(2_000_000), ..EngineOptions::instant() };
-    let stage = Stage::new(options);
+    let stage = EngineFixture::new(options);
     stage.create("s", 2);
     let high = (u128::MAX / 4 * 3).to_string();
     let mut placed = 0;

@@ -1,7 +1,7 @@
 //! Putting records: routing, order, sizes and refusals.
 
-use crate::stage::{Stage, entry, refused};
-use anabranch_local::op::put_records::{PutRecordsEntry, EntryOutcome, Payload, Request};
+use crate::stage::{EngineFixture, entry, refused};
+use anabranch_local::op::put_records::{EntryOutcome, Payload, PutRecordsEntry, Request};
 use anabranch_local::op::{StreamTarget, put_record, update_max_record_size};
 use anabranch_local::{ApiError, ErrorKind, StreamRef};
 use anabranch_model::hash::HashKey;
@@ -10,7 +10,10 @@ use std::borrow::Cow;
 
 const MIB: usize = 1024 * 1024;
 
-fn put_all(stage: &Stage, records: Vec<PutRecordsEntry<'_>>) -> Result<Vec<EntryOutcome>, ApiError> {
+fn put_all(
+    stage: &EngineFixture,
+    records: Vec<PutRecordsEntry<'_>>,
+) -> Result<Vec<EntryOutcome>, ApiError> {
     let request = Request { stream: StreamRef::named("s"), records };
     let reply = stage.engine.put_records(&request)?;
     assert_eq!(reply.failed, 0);
@@ -26,7 +29,7 @@ fn placed(outcome: &EntryOutcome) -> (u32, SequenceNumber) {
 
 #[test]
 fn a_record_goes_to_the_shard_that_holds_its_hash() {
-    let stage = Stage::with_stream(4);
+    let stage = EngineFixture::with_stream(4);
     let quarter = 1_u128 << 126;
     for (hash, shard) in [
         (0, 0),
@@ -47,7 +50,7 @@ fn a_record_goes_to_the_shard_that_holds_its_hash() {
 
 #[test]
 fn records_of_one_request_keep_their_order_in_each_shard() {
-    let stage = Stage::with_stream(3);
+    let stage = EngineFixture::with_stream(3);
     let keys: Vec<String> = (0..500).map(|i| format!("key-{i}")).collect();
     let records = keys.iter().map(|key| entry(key, None, key.as_bytes())).collect();
     let outcomes = put_all(&stage, records).unwrap();
@@ -66,7 +69,7 @@ fn records_of_one_request_keep_their_order_in_each_shard() {
 
 #[test]
 fn base64_is_stored_as_the_bytes_that_it_stands_for() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let base64 = |text: &'static str| PutRecordsEntry {
         partition_key: Cow::Borrowed("k"),
         explicit_hash_key: None,
@@ -84,7 +87,7 @@ fn base64_is_stored_as_the_bytes_that_it_stands_for() {
 
 #[test]
 fn wrong_records_are_refused_in_the_services_words() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let check = |records: Vec<PutRecordsEntry<'_>>, kind, words: &str| {
         refused(put_all(&stage, records), kind, words);
     };
@@ -105,7 +108,7 @@ fn wrong_records_are_refused_in_the_services_words() {
 #[test]
 fn the_key_counts_to_the_largest_record() {
     for kib in [1_024, 10_240] {
-        let stage = Stage::with_stream(1);
+        let stage = EngineFixture::with_stream(1);
         let most = kib * 1024;
         raise_record_maximum(&stage, kib);
         for key in ["k".to_owned(), "ключ".to_owned(), "ж".repeat(256)] {
@@ -126,7 +129,7 @@ fn the_key_counts_to_the_largest_record() {
     }
 }
 
-fn raise_record_maximum(stage: &Stage, kib: usize) {
+fn raise_record_maximum(stage: &EngineFixture, kib: usize) {
     let request = update_max_record_size::Request {
         stream: StreamTarget::by_arn(&stage.arn()),
         max_record_size_in_kib: Some(i64::try_from(kib).unwrap()),
@@ -139,7 +142,7 @@ fn a_request_has_its_largest_size() {
     for (kib, most, words) in
         [(1_024, 5 * MIB, "exceeds 5 MB limit"), (2_048, 10 * MIB, "exceeds 10 MB limit")]
     {
-        let stage = Stage::with_stream(1);
+        let stage = EngineFixture::with_stream(1);
         raise_record_maximum(&stage, kib);
         let data = vec![0; MIB - 1];
         let full = vec![entry("k", None, &data); most / MIB];
@@ -151,7 +154,7 @@ fn a_request_has_its_largest_size() {
 
 #[test]
 fn a_number_for_ordering_must_come_from_the_stream() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let first = stage.put("k");
     let put = |number: &str| {
         stage.engine.put_record(&put_record::Request {

@@ -1,19 +1,20 @@
 //! Rates of a shard, where limits hold.
 
-use crate::stage::{Stage, entry, refused};
+use crate::stage::{EngineFixture, entry, refused};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
-use anabranch_local::{ErrorKind, EngineOptions, StreamRef};
+use anabranch_local::{EngineOptions, ErrorKind, StreamRef};
 
 const RATE: ErrorKind = ErrorKind::ProvisionedThroughputExceeded;
 
-fn limited() -> Stage {
-    let stage = Stage::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
+fn limited() -> EngineFixture {
+    let stage =
+        EngineFixture::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
     stage.create("s", 2);
     stage
 }
 
 /// Puts `count` records of `size` bytes to shard 0; how many were placed.
-fn placed(stage: &Stage, count: usize, size: usize) -> usize {
+fn placed(stage: &EngineFixture, count: usize, size: usize) -> usize {
     let data = vec![0; size];
     let records = vec![entry("k", Some("0"), &data); count];
     let request = Request { stream: StreamRef::named("s"), records };
@@ -81,7 +82,7 @@ fn a_large_reply_is_paid_for_by_waiting() {
 
 #[test]
 fn nothing_is_limited_unless_asked() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let taken: usize = (0..10).map(|_| placed(&stage, 500, 10_000)).sum();
     assert_eq!(taken, 5_000);
     let iterator = stage.iterator(0, "TRIM_HORIZON").unwrap();

@@ -1,19 +1,19 @@
 //! Iterators and `GetRecords`.
 
-use crate::stage::{HOUR, NOW, Stage, entry, reads, refused};
+use crate::stage::{EngineFixture, HOUR, NOW, entry, reads, refused};
 use anabranch_local::ErrorKind;
 use anabranch_local::op::Timestamp;
 use anabranch_local::op::{StreamTarget, get_records};
 use std::borrow::Cow;
 
-fn keys(stage: &Stage, iterator: &str) -> String {
+fn keys(stage: &EngineFixture, iterator: &str) -> String {
     let reply = stage.get(iterator).unwrap();
     reads(&reply.records).into_iter().map(|(_, key, _)| key).collect()
 }
 
 #[test]
 fn the_five_types_begin_where_they_say() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let a = stage.put("a");
     stage.advance(1_000);
     let b = stage.put("b");
@@ -44,7 +44,7 @@ fn the_five_types_begin_where_they_say() {
 
 #[test]
 fn wrong_places_are_refused_in_the_services_words() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let other = stage.try_put_entry(entry("k", Some("0"), b"")).unwrap().sequence;
     let check = |shard, kind: &str, number: Option<&str>, at: Option<u64>, error, words: &str| {
         let result = stage.iterator_of(shard, kind, |request| {
@@ -68,7 +68,7 @@ fn wrong_places_are_refused_in_the_services_words() {
 
 #[test]
 fn limit_and_millis_behind_latest_follow_the_reader() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let mut iterator = stage.iterator(0, "TRIM_HORIZON").unwrap();
     for key in ["a", "b", "c"] {
         stage.put(key);
@@ -88,7 +88,7 @@ fn limit_and_millis_behind_latest_follow_the_reader() {
 
 #[test]
 fn who_has_not_read_all_is_behind_also_within_a_millisecond() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let mut iterator = stage.iterator(0, "TRIM_HORIZON").unwrap();
     for key in ["a", "b"] {
         stage.put(key);
@@ -102,7 +102,7 @@ fn who_has_not_read_all_is_behind_also_within_a_millisecond() {
 
 #[test]
 fn a_reply_is_at_most_ten_mebibytes_and_ten_thousand_records() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let data = vec![1; 1_000_000];
     for _ in 0..25 {
         stage.try_put_entry(entry("k", None, &data)).unwrap();
@@ -126,7 +126,7 @@ fn a_reply_is_at_most_ten_mebibytes_and_ten_thousand_records() {
 
 #[test]
 fn iterators_expire_by_age_and_on_request() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let iterator = stage.iterator(0, "LATEST").unwrap();
     stage.advance(300_000);
     let next = stage.get(&iterator).unwrap().next_iterator.unwrap();
@@ -141,7 +141,7 @@ fn iterators_expire_by_age_and_on_request() {
 
 #[test]
 fn a_garbage_iterator_is_the_clients_fault() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     for garbage in ["x", "AAAAAAAA", "жжж"] {
         refused(stage.get(garbage), ErrorKind::InvalidArgument, "Invalid ShardIterator.");
     }
@@ -162,7 +162,7 @@ fn a_garbage_iterator_is_the_clients_fault() {
 
 #[test]
 fn records_past_retention_are_out_of_reach() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let a = stage.put("a");
     stage.advance(HOUR);
     stage.put("b");
@@ -189,14 +189,14 @@ fn records_past_retention_are_out_of_reach() {
 
 #[test]
 fn an_iterator_of_an_earlier_process_has_expired() {
-    let before = Stage::with_stream(1);
+    let before = EngineFixture::with_stream(1);
     for _ in 0..5 {
         before.put("before");
     }
     let iterator = before.iterator(0, "LATEST").unwrap();
     drop(before);
     // Another stream of the same name and number, at the same moment.
-    let after = Stage::with_stream(1);
+    let after = EngineFixture::with_stream(1);
     after.put("after");
     refused(after.get(&iterator), ErrorKind::ExpiredIterator, "started again");
     let fresh = after.iterator(0, "TRIM_HORIZON").unwrap();

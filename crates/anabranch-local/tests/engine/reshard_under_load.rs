@@ -1,6 +1,6 @@
 //! A reader that follows the lineage while writers write and shards split and merge.
 
-use crate::stage::{NOW, Stage, entry, id, reads};
+use crate::stage::{EngineFixture, NOW, entry, id, reads};
 use anabranch_local::op::get_records;
 use anabranch_local::op::put_records::{EntryOutcome, Request};
 use anabranch_local::{Clock, Engine, EngineOptions, StreamRef};
@@ -36,14 +36,14 @@ fn write(engine: &Engine, writer: usize) -> usize {
 }
 
 /// The places where a reader stands, and what has ended.
-struct Follower<'a> {
-    stage: &'a Stage,
+struct LineageReader<'a> {
+    stage: &'a EngineFixture,
     iterators: BTreeMap<String, String>,
     ended: BTreeSet<String>,
     seen: BTreeMap<String, Vec<usize>>,
 }
 
-impl Follower<'_> {
+impl LineageReader<'_> {
     /// Reads every shard once. Returns whether anything was there.
     fn round(&mut self) -> bool {
         let mut moved = false;
@@ -79,9 +79,9 @@ impl Follower<'_> {
 #[test]
 fn every_key_stays_in_order_through_splits_and_merges() {
     let options = EngineOptions { shard_limit: 10_000, ..EngineOptions::instant() };
-    let stage = Stage { engine: Engine::new(options, Clock::manual(NOW)) };
+    let stage = EngineFixture { engine: Engine::new(options, Clock::manual(NOW)) };
     stage.create("s", 2);
-    let mut follower = Follower {
+    let mut follower = LineageReader {
         stage: &stage,
         iterators: (0..2).map(|i| (id(i), stage.iterator(i, "TRIM_HORIZON").unwrap())).collect(),
         ended: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! Splits, merges and other shard counts, seen through the API.
 
-use crate::stage::{Stage, entry, id, reads, refused};
+use crate::stage::{EngineFixture, entry, id, reads, refused};
 use anabranch_local::op::{ShardDescription, StreamTarget, update_shard_count};
 use anabranch_local::{ApiError, ErrorKind};
 use anabranch_model::sequence::SequenceNumber;
@@ -16,7 +16,7 @@ fn parents(shard: &ShardDescription) -> Vec<String> {
     both.cloned().collect()
 }
 
-fn count(stage: &Stage, target: i64) -> Result<update_shard_count::Reply, ApiError> {
+fn count(stage: &EngineFixture, target: i64) -> Result<update_shard_count::Reply, ApiError> {
     stage.engine.update_shard_count(&update_shard_count::Request {
         stream: StreamTarget::named("s"),
         target_shard_count: Some(target),
@@ -26,7 +26,7 @@ fn count(stage: &Stage, target: i64) -> Result<update_shard_count::Reply, ApiErr
 
 #[test]
 fn a_split_closes_the_parent_above_its_last_record() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let last = stage.put("a");
     stage.split(0, HALF).unwrap();
     let shards = stage.shards();
@@ -46,7 +46,7 @@ fn a_split_closes_the_parent_above_its_last_record() {
 
 #[test]
 fn the_end_of_a_closed_shard_comes_with_its_last_records_and_its_children() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     stage.try_put_entry(entry("a", Some("0"), b"")).unwrap();
     stage.try_put_entry(entry("b", Some("0"), b"")).unwrap();
     let open = stage.iterator(0, "LATEST").unwrap();
@@ -73,7 +73,7 @@ fn the_end_of_a_closed_shard_comes_with_its_last_records_and_its_children() {
 
 #[test]
 fn a_closed_shard_cannot_be_split_or_merged_again() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     stage.split(0, HALF / 2).unwrap();
     let words = "has already been merged or split, and thus is not eligible";
     refused(stage.split(0, HALF / 4), ErrorKind::InvalidArgument, words);
@@ -85,7 +85,7 @@ fn a_closed_shard_cannot_be_split_or_merged_again() {
 
 #[test]
 fn wrong_reshards_are_refused_in_the_services_words() {
-    let stage = Stage::with_stream(3);
+    let stage = EngineFixture::with_stream(3);
     let invalid = ErrorKind::InvalidArgument;
     for at in [0, 1, u128::MAX / 3, HALF, u128::MAX] {
         refused(stage.split(0, at), invalid, "is not both greater than one plus the shard's");
@@ -102,7 +102,7 @@ fn wrong_reshards_are_refused_in_the_services_words() {
 #[test]
 fn another_shard_count_keeps_the_lineage() {
     for (from, to, all) in [(2, 4, 6), (4, 2, 6), (2, 3, 7), (3, 2, 7), (4, 8, 12), (1, 2, 3)] {
-        let stage = Stage::with_stream(from);
+        let stage = EngineFixture::with_stream(from);
         let reply = count(&stage, to).unwrap();
         assert_eq!(reply.current_shard_count, usize::try_from(from).unwrap());
         let shards = stage.shards();
@@ -118,7 +118,7 @@ fn another_shard_count_keeps_the_lineage() {
 
 #[test]
 fn numbers_ascend_over_three_reshards_and_have_56_digits() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let mut numbers = vec![stage.put("k")];
     for at in [HALF, HALF / 2, HALF / 4] {
         let lowest =

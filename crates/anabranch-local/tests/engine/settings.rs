@@ -1,6 +1,6 @@
 //! Retention, mode, encryption, monitoring and tags.
 
-use crate::stage::{Stage, refused};
+use crate::stage::{EngineFixture, refused};
 use anabranch_local::op::{
     StreamModeDetails, StreamTarget, add_tags_to_stream, decrease_stream_retention_period,
     describe_stream_summary, disable_enhanced_monitoring, enable_enhanced_monitoring,
@@ -8,17 +8,17 @@ use anabranch_local::op::{
     remove_tags_from_stream, start_stream_encryption, stop_stream_encryption, tag_resource,
     untag_resource, update_max_record_size, update_stream_mode,
 };
-use anabranch_local::{ApiError, ErrorKind, EngineOptions, Status};
+use anabranch_local::{ApiError, EngineOptions, ErrorKind, Status};
 use std::collections::BTreeMap;
 
-fn summary(stage: &Stage) -> describe_stream_summary::StreamSummary {
+fn summary(stage: &EngineFixture) -> describe_stream_summary::StreamSummary {
     let request = describe_stream_summary::Request { stream: StreamTarget::named("s") };
     stage.engine.describe_stream_summary(&request).unwrap().stream_description_summary
 }
 
 #[test]
 fn retention_moves_within_its_bounds() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let stream = || StreamTarget::named("s");
     let increase = |hours| {
         let retention_period_hours = Some(hours);
@@ -45,7 +45,8 @@ fn retention_moves_within_its_bounds() {
 
 #[test]
 fn mode_encryption_and_record_maximum_pass_through_updating() {
-    let stage = Stage::new(EngineOptions { update_delay_ms: 50, ..EngineOptions::instant() });
+    let stage =
+        EngineFixture::new(EngineOptions { update_delay_ms: 50, ..EngineOptions::instant() });
     stage.create("s", 1);
     let stream = || StreamTarget::by_arn(&stage.arn());
     let mode = |mode: &str| {
@@ -100,7 +101,7 @@ fn mode_encryption_and_record_maximum_pass_through_updating() {
 
 #[test]
 fn monitoring_is_kept_and_shown() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let metrics = |names: &[&str]| enable_enhanced_monitoring::Request {
         stream: StreamTarget::named("s"),
         shard_level_metrics: Some(names.iter().map(|name| (*name).to_owned()).collect()),
@@ -123,7 +124,7 @@ fn tags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[test]
 fn stream_tags_are_set_listed_in_pages_and_removed() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let stream = || StreamTarget::named("s");
     let add = |tags: BTreeMap<String, String>| {
         let request = add_tags_to_stream::Request { stream: stream(), tags: Some(tags) };
@@ -157,7 +158,7 @@ fn stream_tags_are_set_listed_in_pages_and_removed() {
 
 #[test]
 fn resource_tags_belong_to_the_stream_or_to_the_consumer() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let consumer = stage.register("app").unwrap();
     let list = |arn: &str| {
         let request = list_tags_for_resource::Request { resource_arn: Some(arn.to_owned()) };

@@ -1,26 +1,26 @@
 //! An engine on a clock that the test moves.
 
-use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
+use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{
     ShardDescription, StreamTarget, create_stream, get_records, get_shard_iterator, list_shards,
     merge_shards, put_record, register_stream_consumer, split_shard, subscribe_to_shard,
 };
 use anabranch_local::subscription::Subscription;
-use anabranch_local::{ApiError, Clock, Engine, ErrorKind, EngineOptions, StreamRef};
+use anabranch_local::{ApiError, Clock, Engine, EngineOptions, ErrorKind, StreamRef};
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 
 pub(crate) const NOW: u64 = 1_700_000_000_000;
 pub(crate) const HOUR: u64 = 3_600_000;
 
-pub(crate) struct Stage {
+pub(crate) struct EngineFixture {
     pub(crate) engine: Engine,
 }
 
 /// A record as tests compare it.
-pub(crate) type Read = (SequenceNumber, String, Vec<u8>);
+pub(crate) type ComparedRecord = (SequenceNumber, String, Vec<u8>);
 
-impl Stage {
+impl EngineFixture {
     /// An engine whose changes are over at once, with one stream `s`.
     pub(crate) fn with_stream(shards: i64) -> Self {
         let stage = Self::new(EngineOptions::instant());
@@ -50,7 +50,10 @@ impl Stage {
         self.try_put_entry(entry(key, hash.as_deref(), key.as_bytes())).map(|reply| reply.shard)
     }
 
-    pub(crate) fn try_put_entry(&self, entry: PutRecordsEntry<'_>) -> Result<put_record::Reply, ApiError> {
+    pub(crate) fn try_put_entry(
+        &self,
+        entry: PutRecordsEntry<'_>,
+    ) -> Result<put_record::Reply, ApiError> {
         self.engine.put_record(&put_record::Request {
             stream: StreamRef::named("s"),
             entry,
@@ -120,7 +123,7 @@ impl Stage {
     }
 
     /// Every record of a shard that a reader from the trim horizon gets.
-    pub(crate) fn read_all(&self, shard: u32) -> Vec<Read> {
+    pub(crate) fn read_all(&self, shard: u32) -> Vec<ComparedRecord> {
         let mut iterator = self.iterator(shard, "TRIM_HORIZON").unwrap();
         let mut all = Vec::new();
         loop {
@@ -182,7 +185,7 @@ impl Stage {
     }
 }
 
-pub(crate) fn reads(batch: &anabranch_local::RecordBatch) -> Vec<Read> {
+pub(crate) fn reads(batch: &anabranch_local::RecordBatch) -> Vec<ComparedRecord> {
     let records = batch.iter();
     records.map(|r| (r.sequence, r.partition_key.to_owned(), r.data.to_vec())).collect()
 }
@@ -191,7 +194,11 @@ pub(crate) fn id(shard: u32) -> String {
     format!("shardId-{shard:012}")
 }
 
-pub(crate) fn entry<'a>(key: &'a str, hash: Option<&'a str>, data: &'a [u8]) -> PutRecordsEntry<'a> {
+pub(crate) fn entry<'a>(
+    key: &'a str,
+    hash: Option<&'a str>,
+    data: &'a [u8],
+) -> PutRecordsEntry<'a> {
     PutRecordsEntry {
         partition_key: Cow::Borrowed(key),
         explicit_hash_key: hash.map(Cow::Borrowed),

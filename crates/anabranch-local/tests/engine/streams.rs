@@ -1,26 +1,26 @@
 //! Creating, describing and deleting streams, and the states that they pass through.
 
-use crate::stage::{Stage, id, refused};
+use crate::stage::{EngineFixture, id, refused};
 use anabranch_local::op::{
     StreamModeDetails, StreamTarget, create_stream, delete_stream, describe_limits,
     describe_stream, describe_stream_summary, list_shards, list_streams,
 };
-use anabranch_local::{ErrorKind, EngineOptions, Status};
+use anabranch_local::{EngineOptions, ErrorKind, Status};
 
-fn describe(stage: &Stage) -> describe_stream::StreamDescription {
+fn describe(stage: &EngineFixture) -> describe_stream::StreamDescription {
     let stream = StreamTarget::named("s");
     let request = describe_stream::Request { stream, ..Default::default() };
     stage.engine.describe_stream(&request).unwrap().stream_description
 }
 
-fn delete(stage: &Stage) -> Result<(), anabranch_local::ApiError> {
+fn delete(stage: &EngineFixture) -> Result<(), anabranch_local::ApiError> {
     let stream = StreamTarget::named("s");
     stage.engine.delete_stream(&delete_stream::Request { stream, ..Default::default() })
 }
 
 #[test]
 fn a_stream_passes_through_its_states_by_the_clock() {
-    let stage = Stage::new(EngineOptions::default());
+    let stage = EngineFixture::new(EngineOptions::default());
     stage.create("s", 2);
     assert_eq!(describe(&stage).stream_status, Status::Creating);
     assert!(describe(&stage).shards.is_empty());
@@ -54,7 +54,7 @@ fn a_stream_passes_through_its_states_by_the_clock() {
 
 #[test]
 fn describe_stream_gives_pages() {
-    let stage = Stage::with_stream(5);
+    let stage = EngineFixture::with_stream(5);
     let page = |after: Option<u32>, limit| {
         let request = describe_stream::Request {
             stream: StreamTarget::named("s"),
@@ -71,7 +71,7 @@ fn describe_stream_gives_pages() {
 
 #[test]
 fn streams_are_named_by_name_or_arn_everywhere() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let arn = describe(&stage).stream_arn;
     assert_eq!(arn, stage.arn());
     let by_arn = StreamTarget::by_arn(&arn);
@@ -94,7 +94,7 @@ fn streams_are_named_by_name_or_arn_everywhere() {
 
 #[test]
 fn an_on_demand_stream_has_four_shards_and_names_no_count() {
-    let stage = Stage::new(EngineOptions::instant());
+    let stage = EngineFixture::new(EngineOptions::instant());
     let mut request = create_stream::Request {
         stream_name: Some("s".to_owned()),
         stream_mode_details: Some(StreamModeDetails { stream_mode: "ON_DEMAND".to_owned() }),
@@ -111,7 +111,7 @@ fn an_on_demand_stream_has_four_shards_and_names_no_count() {
 
 #[test]
 fn wrong_creations_are_refused_in_the_services_words() {
-    let stage = Stage::new(EngineOptions { shard_limit: 3, ..EngineOptions::instant() });
+    let stage = EngineFixture::new(EngineOptions { shard_limit: 3, ..EngineOptions::instant() });
     let check = |name: Option<&str>, count, kind, words| {
         let request = create_stream::Request {
             stream_name: name.map(str::to_owned),
@@ -134,7 +134,7 @@ fn wrong_creations_are_refused_in_the_services_words() {
 
 #[test]
 fn list_streams_gives_pages_with_a_token() {
-    let stage = Stage::new(EngineOptions::instant());
+    let stage = EngineFixture::new(EngineOptions::instant());
     for name in ["a", "b", "c"] {
         stage.create(name, 1);
     }

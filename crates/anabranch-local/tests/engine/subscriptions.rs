@@ -1,9 +1,9 @@
 //! Subscriptions: events, the end of a shard, time, take-over.
 
-use crate::stage::{Stage, entry, id, reads, refused};
+use crate::stage::{EngineFixture, entry, id, reads, refused};
 use anabranch_local::op::{ConsumerTarget, deregister_stream_consumer};
-use anabranch_local::subscription::{SubscriptionEvent, SubscriptionStep, Subscription};
-use anabranch_local::{ErrorKind, EngineOptions};
+use anabranch_local::subscription::{Subscription, SubscriptionEvent, SubscriptionStep};
+use anabranch_local::{EngineOptions, ErrorKind};
 use std::time::Duration;
 
 fn event(subscription: &mut Subscription) -> SubscriptionEvent {
@@ -23,7 +23,7 @@ fn is_quiet(subscription: &mut Subscription) -> bool {
 
 #[test]
 fn records_are_pushed_and_the_continuation_goes_on_after_them() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let arn = stage.register("app").unwrap();
     stage.put("a");
     let mut first = stage.subscribe(&arn, 0, "TRIM_HORIZON", None).unwrap();
@@ -42,7 +42,7 @@ fn records_are_pushed_and_the_continuation_goes_on_after_them() {
 
 #[test]
 fn an_empty_shard_has_a_continuation_too() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let arn = stage.register("app").unwrap();
     stage.put("a");
     let mut first = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
@@ -58,7 +58,7 @@ fn an_empty_shard_has_a_continuation_too() {
 
 #[test]
 fn a_subscription_ends_with_its_shard_and_names_the_children() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let arn = stage.register("app").unwrap();
     let mut lower = stage.subscribe(&arn, 0, "TRIM_HORIZON", None).unwrap();
     let mut upper = stage.subscribe(&arn, 1, "LATEST", None).unwrap();
@@ -71,12 +71,15 @@ fn a_subscription_ends_with_its_shard_and_names_the_children() {
         let [child] = &end.child_shards[..] else { panic!("{end:?}") };
         assert_eq!((child.shard_id.as_str(), &child.parent_shards), (&*id(2), &vec![id(0), id(1)]));
     }
-    assert!(matches!(lower.step(), SubscriptionStep::Ended) && matches!(upper.step(), SubscriptionStep::Ended));
+    assert!(
+        matches!(lower.step(), SubscriptionStep::Ended)
+            && matches!(upper.step(), SubscriptionStep::Ended)
+    );
 }
 
 #[test]
 fn a_second_subscription_is_refused_at_first_and_takes_over_later() {
-    let stage = Stage::with_stream(2);
+    let stage = EngineFixture::with_stream(2);
     let arn = stage.register("app").unwrap();
     let other = stage.register("other").unwrap();
     let mut first = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
@@ -98,7 +101,7 @@ fn a_second_subscription_is_refused_at_first_and_takes_over_later() {
 
 #[test]
 fn a_subscription_ends_after_five_minutes_and_with_its_consumer() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let arn = stage.register("app").unwrap();
     let mut one = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
     stage.advance(299_999);
@@ -117,7 +120,8 @@ fn a_subscription_ends_after_five_minutes_and_with_its_consumer() {
 
 #[test]
 fn a_consumer_gets_two_mebibytes_a_second_where_limits_hold() {
-    let stage = Stage::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
+    let stage =
+        EngineFixture::new(EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
     stage.create("s", 1);
     let arn = stage.register("app").unwrap();
     let data = vec![0; 1024 * 1024 - 1];
@@ -140,7 +144,7 @@ fn a_consumer_gets_two_mebibytes_a_second_where_limits_hold() {
 
 #[tokio::test]
 async fn waiting_wakes_for_records_for_the_clock_and_for_the_end() {
-    let stage = Stage::with_stream(1);
+    let stage = EngineFixture::with_stream(1);
     let arn = stage.register("app").unwrap();
     let mut subscription = stage.subscribe(&arn, 0, "LATEST", None).unwrap();
     let long = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 
 pub(crate) mod wire;
 
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{
     ChildShard, ConsumerStatus, PutRecordsRequestEntry, Record, ShardIteratorType, StreamStatus,
@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A running server and a client.
-pub(crate) struct World {
+pub(crate) struct ServerFixture {
     pub(crate) local: Local,
     pub(crate) kinesis: aws_sdk_kinesis::Client,
 }
 
-impl World {
+impl ServerFixture {
     /// A server on which every change of state is over at once.
     pub(crate) async fn start() -> Self {
         Self::start_with(EngineOptions::instant()).await

@@ -6,17 +6,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// A connection that is kept alive between requests.
-pub(crate) struct Wire(BufReader<TcpStream>);
+pub(crate) struct RawConnection(BufReader<TcpStream>);
 
 /// An answer, its body without the chunk headers.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl RawResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         headers.find(|(given, _)| given == name).map(|(_, value)| value.as_str())
@@ -27,18 +27,18 @@ impl Answer {
     }
 }
 
-impl Wire {
+impl RawConnection {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self(BufReader::new(TcpStream::connect(address).await.expect("a connection")))
     }
 
     /// A Kinesis operation in JSON.
-    pub(crate) async fn kinesis(&mut self, operation: &str, body: &str) -> Answer {
+    pub(crate) async fn kinesis(&mut self, operation: &str, body: &str) -> RawResponse {
         self.call(operation, "application/x-amz-json-1.1", body.as_bytes()).await
     }
 
     /// A Kinesis operation in any content type.
-    pub(crate) async fn call(&mut self, operation: &str, kind: &str, body: &[u8]) -> Answer {
+    pub(crate) async fn call(&mut self, operation: &str, kind: &str, body: &[u8]) -> RawResponse {
         let target = format!("Kinesis_20131202.{operation}");
         let headers = [("x-amz-target", target.as_str()), ("content-type", kind)];
         self.send("POST", "/", &headers, body).await.expect("an answer")
@@ -51,7 +51,7 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<RawResponse> {
         let length = body.len();
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: local\r\n");
         for (name, value) in headers {
@@ -64,7 +64,7 @@ impl Wire {
         self.answer().await
     }
 
-    async fn answer(&mut self) -> Option<Answer> {
+    async fn answer(&mut self) -> Option<RawResponse> {
         let status = self.line().await?;
         let status = status.split(' ').nth(1)?.parse().ok()?;
         let mut headers = Vec::new();
@@ -73,7 +73,7 @@ impl Wire {
             let Some((name, value)) = line.split_once(": ") else { break };
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
-        let mut answer = Answer { status, headers, body: Vec::new() };
+        let mut answer = RawResponse { status, headers, body: Vec::new() };
         if answer.header("transfer-encoding") == Some("chunked") {
             while let Some(chunk) = self.chunk().await {
                 answer.body.extend(chunk);

@@ -11,7 +11,7 @@
 
 use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
 use super::mark::DedupTag;
-use super::wire::{MalformedMessage, MessageReader, Span, FieldTag};
+use super::wire::{FieldTag, MalformedMessage, MessageReader, Span};
 use super::{FRAME_BYTES, MAGIC};
 use crate::hash::{HashKey, HashRange};
 use crate::record::{PartitionKey, Record, UserRecord};
@@ -263,7 +263,12 @@ impl AggregateMessage {
         for (at, raw) in self.records.iter().enumerate() {
             match raw.place(&places, &self.hash_keys, &record.data) {
                 Ok(Some(place)) if range.contains(place) => {}
-                Ok(_) => return DecodedAggregate::Misrouted { dropped: self.records.len(), misrouted: at },
+                Ok(_) => {
+                    return DecodedAggregate::Misrouted {
+                        dropped: self.records.len(),
+                        misrouted: at,
+                    };
+                }
                 Err(why) => {
                     end = Some((at, why));
                     break;
@@ -353,7 +358,10 @@ impl RawRecord {
 }
 
 /// A tag must have a key. If it is a mark, it is read.
-fn read_tag(mut reader: MessageReader<'_>, buffer: &[u8]) -> Result<Option<DedupTag>, MalformedMessage> {
+fn read_tag(
+    mut reader: MessageReader<'_>,
+    buffer: &[u8],
+) -> Result<Option<DedupTag>, MalformedMessage> {
     let (mut key, mut value) = (None, None);
     while let Some(tag) = reader.tag()? {
         match tag {

@@ -4,7 +4,7 @@
 //! has to be taken apart again because it came out too large.
 
 use super::digest::{Digest, digest, digest_many};
-use super::mark::{FIELD_BYTES, DedupTag};
+use super::mark::{DedupTag, FIELD_BYTES};
 use super::table::{Lookup, StringTable};
 use super::wire::{
     FIELD_ROOM_BYTES, FieldTag, VARINT_MAX_BYTES, append_field, varint_len, write_varint,
@@ -99,7 +99,12 @@ impl Default for AggregateBuilder {
 impl AggregateBuilder {
     /// An empty builder.
     pub fn new() -> Self {
-        Self { keys: StringTable::new(1), hash_keys: StringTable::new(2), body: Vec::new(), added: Vec::new() }
+        Self {
+            keys: StringTable::new(1),
+            hash_keys: StringTable::new(2),
+            body: Vec::new(),
+            added: Vec::new(),
+        }
     }
 
     /// How many records are in.
@@ -142,7 +147,11 @@ impl AggregateBuilder {
 
     /// The same, for a key that is known to be UTF-8.
     #[inline]
-    pub(crate) fn add_raw_within(&mut self, next: &RawAggregateRecord<'_>, max_bytes: usize) -> PushResult {
+    pub(crate) fn add_raw_within(
+        &mut self,
+        next: &RawAggregateRecord<'_>,
+        max_bytes: usize,
+    ) -> PushResult {
         if next.key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
             return PushResult::TooLarge;
         }
@@ -267,7 +276,12 @@ impl AggregateBuilder {
             inner += 1 + varint_len(found.number());
             (found, digits)
         });
-        EncodedFit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
+        EncodedFit {
+            key,
+            hash_key,
+            inner,
+            added_bytes: new_strings + 1 + varint_len(inner) + inner,
+        }
     }
 
     #[inline]

@@ -65,7 +65,12 @@ impl Lookup {
 impl StringTable {
     /// An empty table for field `field`.
     pub(super) fn new(field: u32) -> Self {
-        Self { tag: FieldTag::bytes(field), wire: Vec::new(), strings: Vec::new(), slots: Vec::new() }
+        Self {
+            tag: FieldTag::bytes(field),
+            wire: Vec::new(),
+            strings: Vec::new(),
+            slots: Vec::new(),
+        }
     }
 
     /// The table's bytes on the wire.
@@ -262,7 +267,10 @@ mod tests {
             table.push(text, hash);
         }
         assert_eq!(table.find(&colliding[0]), Lookup::Existing(0));
-        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Lookup::Existing(offset(MAX_PROBES - 1)));
+        assert_eq!(
+            table.find(&colliding[MAX_PROBES - 1]),
+            Lookup::Existing(offset(MAX_PROBES - 1))
+        );
         let beyond = &colliding[MAX_PROBES + 5];
         assert_eq!(table.text(MAX_PROBES + 5), beyond);
         assert_eq!(table.find(beyond).number(), colliding.len());
@@ -282,6 +290,9 @@ mod tests {
         table.push(&one, scatter(&one));
         assert_eq!(table.find(&other), Lookup::New { number: 1, hash: scatter(&one) });
         table.push(&other, scatter(&other));
-        assert_eq!((table.find(&one), table.find(&other)), (Lookup::Existing(0), Lookup::Existing(1)));
+        assert_eq!(
+            (table.find(&one), table.find(&other)),
+            (Lookup::Existing(0), Lookup::Existing(1))
+        );
     }
 }

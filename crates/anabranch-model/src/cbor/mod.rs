@@ -5,7 +5,7 @@
 mod read;
 pub mod write;
 
-pub use read::{CborCursor, ItemHead, ContainerItems};
+pub use read::{CborCursor, ContainerItems, ItemHead};
 
 /// Why a body is not the CBOR that was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

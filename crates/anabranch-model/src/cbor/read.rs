@@ -162,7 +162,8 @@ impl<'a> CborCursor<'a> {
     #[inline]
     pub fn integer(&mut self) -> Result<i64, MalformedCbor> {
         let head = self.head()?;
-        let value = i64::try_from(head.argument).map_err(|_| MalformedCbor("a number too large"))?;
+        let value =
+            i64::try_from(head.argument).map_err(|_| MalformedCbor("a number too large"))?;
         match head.major {
             major::UNSIGNED => Ok(value),
             major::NEGATIVE => Ok(-1 - value),
@@ -290,7 +291,9 @@ impl<'a> CborCursor<'a> {
                 }
             }
             major::TAG => self.skip_within(depth)?,
-            major::SIMPLE if head.is_indefinite() => return Err(MalformedCbor("a stray CBOR break")),
+            major::SIMPLE if head.is_indefinite() => {
+                return Err(MalformedCbor("a stray CBOR break"));
+            }
             _ => {}
         }
         Ok(())
@@ -298,7 +301,11 @@ impl<'a> CborCursor<'a> {
 
     /// Refuses bytes behind the document.
     pub fn finish(&self) -> Result<(), MalformedCbor> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(MalformedCbor("bytes behind the body")) }
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(MalformedCbor("bytes behind the body"))
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use LeaseValidity::{Valid, Expired, Paused};
+    use LeaseValidity::{Expired, Paused, Valid};
 
     #[test]
     fn an_owner_pauses_at_four_fifths_and_stops_at_the_whole_lease_time() {

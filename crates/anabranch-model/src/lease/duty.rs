@@ -216,10 +216,17 @@ mod tests {
             (vec![zero(at(3)), child(1, at(5)), child(2, at(6))], &trimmed, (false, false)),
         ];
         for (rows, list, (native, kcl)) in cases {
-            assert_eq!(may_remove(Layout::Native, &rows[0], &rows, list), native, "native: {rows:?}");
+            assert_eq!(
+                may_remove(Layout::Native, &rows[0], &rows, list),
+                native,
+                "native: {rows:?}"
+            );
             assert_eq!(may_remove(Layout::Kcl, &rows[0], &rows, list), kcl, "KCL: {rows:?}");
         }
         let late = row(&shards[1], end, None);
-        assert!(!may_remove(Layout::Native, &late, &[], &old), "a list can be older than the shard");
+        assert!(
+            !may_remove(Layout::Native, &late, &[], &old),
+            "a list can be older than the shard"
+        );
     }
 }

@@ -66,7 +66,8 @@ impl GateListing {
         let unfinished = scan.rows.iter().filter(|row| !row.is_ended() && gone(&row.key.shard));
         let unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
         let unreadable = scan.unreadable.iter().map(|row| &row.key);
-        let seen = |row: &Lease| if row.is_ended() { RowState::Ended } else { RowState::Unfinished };
+        let seen =
+            |row: &Lease| if row.is_ended() { RowState::Ended } else { RowState::Unfinished };
         let rows = scan.rows.iter().map(|row| (row.key.shard.clone(), seen(row)));
         let unread = unreadable.clone().map(|shard| (shard.clone(), RowState::Unreadable));
         let scan = rows.chain(unread).collect();

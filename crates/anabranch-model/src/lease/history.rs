@@ -5,21 +5,21 @@ mod fleet;
 mod stream;
 
 use crate::coverage;
-use fleet::{Flaw, Fleet, Seen};
-use stream::{Dice, Stream};
+use fleet::{HistoryCounts, HistoryFleet, LeaseHistoryFlaw};
+use stream::{SeededRng, Stream};
 
 /// Steps of one history while everything may happen, and the most that it may take to come to rest.
 const WILD_STEPS: u64 = 160;
 const REST_STEPS: usize = 4_000;
 
 /// Plays the history of one seed. The error says what went wrong and when.
-fn play(seed: u64, flaw: Flaw) -> Result<Seen, String> {
-    let mut dice = Dice::new(seed);
+fn play(seed: u64, flaw: LeaseHistoryFlaw) -> Result<HistoryCounts, String> {
+    let mut dice = SeededRng::new(seed);
     let mut stream = Stream::new(&mut dice);
     for _ in 0..dice.below(12) {
         stream.change(&mut dice);
     }
-    let mut fleet = Fleet::start(&mut stream, &mut dice, flaw);
+    let mut fleet = HistoryFleet::start(&mut stream, &mut dice, flaw);
     // Some histories end early, in all stages of a reshard.
     for _ in 0..dice.below(WILD_STEPS) {
         match dice.below(10) {
@@ -42,15 +42,15 @@ fn play(seed: u64, flaw: Flaw) -> Result<Seen, String> {
 
 #[test]
 fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
-    let mut seen = Seen::default();
+    let mut seen = HistoryCounts::default();
     for seed in 0..3_000 {
-        match play(seed, Flaw::None) {
+        match play(seed, LeaseHistoryFlaw::None) {
             Ok(more) => seen += more,
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
     // The histories are worth something only if the hard cases are in them.
-    let Seen { merges_started, waited_for_ancestor, waited_for_unlisted, .. } = seen;
+    let HistoryCounts { merges_started, waited_for_ancestor, waited_for_unlisted, .. } = seen;
     assert!(merges_started > 1_000, "{seen:?}");
     assert!(waited_for_ancestor > 1_000, "{seen:?}");
     assert!(waited_for_unlisted > 20, "{seen:?}");
@@ -65,7 +65,7 @@ fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
 fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
     let (mut found, mut exact) = (0u32, 0u32);
     for seed in 0..2_000 {
-        let mut dice = Dice::new(seed);
+        let mut dice = SeededRng::new(seed);
         let mut stream = Stream::new(&mut dice);
         for _ in 0..dice.below(40) {
             stream.change(&mut dice);
@@ -97,11 +97,11 @@ fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
 #[test]
 fn a_flawed_gate_is_found_out() {
     for flaw in [
-        Flaw::OneParentSuffices,
-        Flaw::MissingRowIsAnEnd,
-        Flaw::NewestRowFirst,
-        Flaw::UnlistedRowsDoNotCount,
-        Flaw::EndBeforeTheChildrensRows,
+        LeaseHistoryFlaw::OneParentSuffices,
+        LeaseHistoryFlaw::MissingRowIsAnEnd,
+        LeaseHistoryFlaw::NewestRowFirst,
+        LeaseHistoryFlaw::UnlistedRowsDoNotCount,
+        LeaseHistoryFlaw::EndBeforeTheChildrensRows,
     ] {
         let found = (0..20_000).find_map(|seed| play(seed, flaw).err().map(|why| (seed, why)));
         let Some((seed, why)) = found else { panic!("{flaw:?} was not found out") };

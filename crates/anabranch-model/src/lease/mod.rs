@@ -33,18 +33,18 @@ pub mod duty;
 pub use application::{ApplicationFacts, StreamFacts, is_same_creation};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
 pub use deadline::{Deadline, LeaseValidity};
-pub use gate::{GateEvidence, Gate, GateListing, RowState, WaitReason, gate};
+pub use gate::{Gate, GateEvidence, GateListing, RowState, WaitReason, gate};
 pub use listing::{LeaseListing, UnreadableRow};
-pub use outcome::{WriteOutcome, WriteRefusal, StoredRow};
+pub use outcome::{StoredRow, WriteOutcome, WriteRefusal};
 pub use plan::plan;
 pub use rate::ReadRate;
 pub use resolve::{Resolution, resolve};
-pub use row::{HandOver, LeaseToken, Lease, LeaseKey, NewLease};
+pub use row::{HandOver, Lease, LeaseKey, LeaseToken, NewLease};
 pub use stream_names::StreamNames;
 pub use survey::{KclProbe, ProbeBaseline};
 pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
 pub use table::{Layout, LeaseTable};
-pub use worker::{WorkerRow, WorkerId, WorkerState};
+pub use worker::{WorkerId, WorkerRow, WorkerState};
 pub use write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 
 #[cfg(test)]

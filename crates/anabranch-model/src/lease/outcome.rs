@@ -1,7 +1,7 @@
 //! How a write ended.
 
 use super::application::StreamFacts;
-use super::row::{LeaseToken, Lease};
+use super::row::{Lease, LeaseToken};
 use super::worker::WorkerRow;
 
 /// How a write ended.

@@ -14,7 +14,7 @@
 //!   takes its own row again, which makes the late write void.
 
 use super::checkpoint::Checkpoint;
-use super::outcome::{WriteRefusal, StoredRow};
+use super::outcome::{StoredRow, WriteRefusal};
 use super::row::{HandOver, Lease};
 use super::table::{Layout, kcl, native};
 use super::worker::WorkerId;
@@ -94,12 +94,11 @@ fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
     let (owner, counter) = match change {
         LeaseChange::Renew { owner, term }
         | LeaseChange::Take { taker: owner, term }
+        | LeaseChange::RefuseHandOver { owner, term }
+        | LeaseChange::AllowHandOver { owner, term }
         | LeaseChange::Checkpoint { owner, term, .. }
         | LeaseChange::End { owner, term, .. } => (Some(owner), term),
         LeaseChange::Release { term, .. } => (None, term),
-        LeaseChange::RefuseHandOver { owner, term } | LeaseChange::AllowHandOver { owner, term } => {
-            (Some(owner), term)
-        }
         LeaseChange::HandOver { to, term, .. } => (Some(to), term),
         LeaseChange::RequestHandOver { taker, .. } => return is_named(lease, taker),
         LeaseChange::WithdrawRequest { taker, .. } => return !is_named(lease, taker),

@@ -160,7 +160,12 @@ impl KclProbe {
 
 /// Judges a table by two surveys: the first one, and one `elapsed_ms` after it. At the start they
 /// are the same.
-pub fn evaluate(first: &KclProbe, latest: &KclProbe, elapsed_ms: u64, lease_ms: u64) -> ProbeVerdict {
+pub fn evaluate(
+    first: &KclProbe,
+    latest: &KclProbe,
+    elapsed_ms: u64,
+    lease_ms: u64,
+) -> ProbeVerdict {
     if latest.of_other_mode > 0 {
         return ProbeVerdict::Refuse(ProbeRefusal::OtherMode { rows: latest.of_other_mode });
     }

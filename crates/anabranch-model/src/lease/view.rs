@@ -7,7 +7,7 @@
 //! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
 //! was read before that, so the watcher always waits a little longer than it had to.
 
-use super::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use super::snapshot::{FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus};
 use super::survey::ProbeBaseline;
 use super::table::Layout;
 use super::worker::WorkerId;
@@ -224,7 +224,8 @@ impl FleetView {
             while before.next_if(|old| old.row.id < row.id).is_some() {}
             let old = before.next_if(|old| old.row.id == row.id);
             let since_ms = old.as_ref().map_or(reply_ms, |old| old.since_ms);
-            let heart = SeenHeartbeat::seen(old.map(|old| old.heart), row.counter, true, reply_ms, None);
+            let heart =
+                SeenHeartbeat::seen(old.map(|old| old.heart), row.counter, true, reply_ms, None);
             self.workers.push(WatchedWorker { row, heart, since_ms });
         }
     }
@@ -237,7 +238,12 @@ impl FleetView {
     /// A list of workers may be older than the list of leases beside it, so a worker that is
     /// missing once is not dead: it gets the time that a living one would have. Its own lease time
     /// stood on its row, so the longest of the fleet goes for it.
-    fn observe_owners_without_row(&mut self, leases: &[LeaseSnapshot], longest_ms: u64, reply_ms: u64) {
+    fn observe_owners_without_row(
+        &mut self,
+        leases: &[LeaseSnapshot],
+        longest_ms: u64,
+        reply_ms: u64,
+    ) {
         if self.layout == Layout::Kcl {
             return;
         }
@@ -284,7 +290,10 @@ impl FleetView {
         };
         // A shard that waits for its parents waits for nobody to take it.
         if lease.row.phase == LeasePhase::Ready
-            && matches!(self.holder(&lease, reply_ms), HolderStatus::Unowned | HolderStatus::Departed)
+            && matches!(
+                self.holder(&lease, reply_ms),
+                HolderStatus::Unowned | HolderStatus::Departed
+            )
         {
             let since = old.as_ref().and_then(|old| old.free_since_ms);
             lease.free_since_ms = Some(since.unwrap_or(reply_ms));
@@ -302,7 +311,8 @@ impl FleetView {
         } else {
             let waited = old.requested_since_ms.map(|since| reply_ms.saturating_sub(since));
             let in_vain = waited.is_some_and(|waited| waited >= self.patience_ms);
-            lease.unanswered_since_ms = if in_vain { Some(reply_ms) } else { old.unanswered_since_ms };
+            lease.unanswered_since_ms =
+                if in_vain { Some(reply_ms) } else { old.unanswered_since_ms };
         }
         lease
     }
@@ -347,7 +357,9 @@ impl FleetView {
                 _ => HolderStatus::Silent,
             },
             None => match self.rowless.get(id) {
-                Some(it) if now_ms.saturating_sub(it.since_ms) >= it.lease_time_ms => HolderStatus::Departed,
+                Some(it) if now_ms.saturating_sub(it.since_ms) >= it.lease_time_ms => {
+                    HolderStatus::Departed
+                }
                 _ => HolderStatus::WithoutRow,
             },
         }

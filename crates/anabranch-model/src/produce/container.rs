@@ -1,13 +1,15 @@
 //! A container on its way: bytes that are built once, and the records that are in them.
 
-use super::lane::{ShardQueue, QueueScope};
+use super::lane::{QueueScope, ShardQueue};
 use super::outcome::{self, Attempt};
 use super::pending::PendingRecord;
 use super::records::CarriedRecords;
 use super::settings::Aggregation;
 use super::written::{QueuedRecord, SparePages};
-use crate::aggregate::encode::{AggregateBuilder, UnsealedRecord, KinesisRecord, RawAggregateRecord, PushResult, seal_many};
-use crate::aggregate::mark::{MARK_MAX_BYTES, DedupTag};
+use crate::aggregate::encode::{
+    AggregateBuilder, KinesisRecord, PushResult, RawAggregateRecord, UnsealedRecord, seal_many,
+};
+use crate::aggregate::mark::{DedupTag, MARK_MAX_BYTES};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
@@ -163,7 +165,9 @@ fn fill<'a>(
 ) -> usize {
     builder.clear();
     let mut count = 0;
-    while entries.next().is_some_and(|next| builder.add_raw_within(&next, max_bytes) == PushResult::Added)
+    while entries
+        .next()
+        .is_some_and(|next| builder.add_raw_within(&next, max_bytes) == PushResult::Added)
     {
         count += 1;
     }
@@ -172,7 +176,10 @@ fn fill<'a>(
 }
 
 /// Seals containers together, since several digests side by side cost less.
-pub(super) fn seal<T>(cuts: Vec<(DraftRecord<T>, Option<ShardId>)>, era: u64) -> Vec<SealedRecord<T>> {
+pub(super) fn seal<T>(
+    cuts: Vec<(DraftRecord<T>, Option<ShardId>)>,
+    era: u64,
+) -> Vec<SealedRecord<T>> {
     let mut parts = Vec::with_capacity(cuts.len());
     let mut closed = Vec::new();
     for (cut, predicted) in cuts {
@@ -217,7 +224,7 @@ fn single_record<T>(records: &CarriedRecords<T>) -> KinesisRecord {
 mod tests {
     use super::*;
     use crate::hash::HashKey;
-    use crate::produce::{RecordContent, OfferedRecord};
+    use crate::produce::{OfferedRecord, RecordContent};
 
     /// Puts a record: its number is its key and its data.
     fn offer(number: u64, take: impl FnOnce(&OfferedRecord<'_>)) {

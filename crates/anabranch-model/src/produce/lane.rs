@@ -3,7 +3,7 @@
 use super::container::SealedRecord;
 use super::pending::{OfferedRecord, PendingRecord};
 use super::records::CarriedRecords;
-use super::written::{QueuedRecord, SparePages, PagedQueue};
+use super::written::{PagedQueue, QueuedRecord, SparePages};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use std::collections::VecDeque;
@@ -147,7 +147,9 @@ impl<T> ShardQueue<T> {
             CarriedRecords::Unpacked(records)
         };
         self.queue_bytes -= match &records {
-            CarriedRecords::Unpacked(records) => records.iter().map(PendingRecord::framed_bytes).sum::<usize>(),
+            CarriedRecords::Unpacked(records) => {
+                records.iter().map(PendingRecord::framed_bytes).sum::<usize>()
+            }
             CarriedRecords::Queued(records) => records.iter().map(QueuedRecord::framed_bytes).sum(),
         };
         records
@@ -201,7 +203,7 @@ impl<T> ShardQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::produce::{RecordContent, AcceptedRecord};
+    use crate::produce::{AcceptedRecord, RecordContent};
     use bytes::Bytes;
 
     fn record(number: u64) -> PendingRecord<()> {

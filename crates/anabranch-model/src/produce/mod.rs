@@ -32,8 +32,11 @@ pub mod rate;
 mod stopped;
 mod machine;
 
-pub use machine::{Action, RequestEntry, EntryResult, Machine, MachineNotice, ShardListRead, PutReply, PutRequest, ShardListResult};
-pub use pending::{RecordContent, OfferedRecord, PendingRecord, AcceptedRecord};
+pub use machine::{
+    Action, EntryResult, Machine, MachineNotice, PutReply, PutRequest, RequestEntry, ShardListRead,
+    ShardListResult,
+};
+pub use pending::{AcceptedRecord, OfferedRecord, PendingRecord, RecordContent};
 pub use records::CarriedRecords;
 pub use stopped::OrderingKey;
 pub use written::QueuedRecord;

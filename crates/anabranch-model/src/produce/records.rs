@@ -3,7 +3,7 @@
 use super::outcome::Attempt;
 use super::pending::PendingRecord;
 use super::written::QueuedRecord;
-use crate::aggregate::decode::{DecodedAggregate, AggregateFrame, decode_framed};
+use crate::aggregate::decode::{AggregateFrame, DecodedAggregate, decode_framed};
 use crate::aggregate::encode::KinesisRecord;
 use crate::hash::{HashKey, HashRange};
 use crate::record::{PartitionKey, Record};
@@ -101,7 +101,9 @@ impl<T> CarriedRecords<T> {
             data: container.data.clone(),
             arrival_ms: 0,
         };
-        let DecodedAggregate::Records(parts) = decode_framed(&carrier, AggregateFrame::Sound, HashRange::ALL) else {
+        let DecodedAggregate::Records(parts) =
+            decode_framed(&carrier, AggregateFrame::Sound, HashRange::ALL)
+        else {
             unreachable!("a container that was built here can be read here")
         };
         // Copies: a record that waits for long must not keep a whole container alive.

@@ -146,7 +146,10 @@ mod tests {
         let carrier = Bytes::from(vec![b'k'; 1 << 20]);
         let sliced = || PartitionKey::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
         let mut stopped = StoppedKeys::new(1);
-        assert_eq!(stopped.stop(&OrderingKey { key: sliced(), explicit: None }, 3, 9), StopKeyResult::Stopped);
+        assert_eq!(
+            stopped.stop(&OrderingKey { key: sliced(), explicit: None }, 3, 9),
+            StopKeyResult::Stopped
+        );
         assert!(carrier.is_unique());
         let same = id(&"k".repeat(40));
         assert_eq!(stopped.refusal(&same, 4), Some(RejectReason::KeyStopped));
@@ -158,7 +161,11 @@ mod tests {
     /// A set of two keys that a third one made overflow when number 10 was the next.
     fn overflowed() -> StoppedKeys {
         let mut stopped = StoppedKeys::new(2);
-        for (key, stop) in [("a", StopKeyResult::Stopped), ("b", StopKeyResult::Stopped), ("c", StopKeyResult::Full)] {
+        for (key, stop) in [
+            ("a", StopKeyResult::Stopped),
+            ("b", StopKeyResult::Stopped),
+            ("c", StopKeyResult::Full),
+        ] {
             assert_eq!(stopped.stop(&id(key), 3, 10), stop, "{key}");
         }
         stopped

@@ -1,7 +1,9 @@
 //! Keys and data of records that wait, written one behind the other: many small records in a row
 //! are read again faster than many that lie about, and need no memory of their own.
 
-use super::pending::{RecordContent, OfferedRecord, PendingRecord, AcceptedRecord, framed_bytes, read_key};
+use super::pending::{
+    AcceptedRecord, OfferedRecord, PendingRecord, RecordContent, framed_bytes, read_key,
+};
 use crate::aggregate::encode::RawAggregateRecord;
 use crate::hash::HashKey;
 use crate::record::PartitionKey;

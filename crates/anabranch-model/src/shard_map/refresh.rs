@@ -69,7 +69,12 @@ pub struct MapRefresh {
 
 impl Default for MapRefresh {
     fn default() -> Self {
-        Self { state: MapState::Invalid { due_ms: 0 }, map: None, pause_ms: FIRST_PAUSE_MS, begun: 0 }
+        Self {
+            state: MapState::Invalid { due_ms: 0 },
+            map: None,
+            pause_ms: FIRST_PAUSE_MS,
+            begun: 0,
+        }
     }
 }
 

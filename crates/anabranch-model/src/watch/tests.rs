@@ -36,7 +36,8 @@ fn checkpoint(mark: u64) -> ShardActivity<'static> {
     ShardActivity { checkpoint: Some(mark), ..ShardActivity::default() }
 }
 
-const IDLE: ShardActivity<'static> = ShardActivity { fetching: None, handlers: &[], checkpoint: None };
+const IDLE: ShardActivity<'static> =
+    ShardActivity { fetching: None, handlers: &[], checkpoint: None };
 
 #[test]
 fn what_moves_is_never_stuck() {
@@ -139,8 +140,11 @@ fn what_is_done_and_not_written_down_is_reported_and_then_released() {
 
 #[test]
 fn the_strongest_remedy_is_said_and_all_that_stands_is_shown() {
-    let all =
-        ShardActivity { fetching: Some((ReadPhase::Decode, 1)), handlers: &[Some(1)], checkpoint: Some(1) };
+    let all = ShardActivity {
+        fetching: Some((ReadPhase::Decode, 1)),
+        handlers: &[Some(1)],
+        checkpoint: Some(1),
+    };
     let mut watch = StuckDetector::new(LIMITS);
     assert_eq!(watch.look(0, all), None);
     assert_eq!(watch.stuck_phase(0, Some(ReadPhase::Decode)), None);

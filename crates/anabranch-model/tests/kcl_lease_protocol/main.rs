@@ -12,8 +12,8 @@ use anabranch_model::lease::table::kcl;
 use anabranch_model::lease::{Layout, Nonce, Resolution, StoredRow, Write, resolve};
 use std::collections::HashMap;
 use world::{
-    Act, Agent, Call, END, Flaw, LEASE, Request, Row, Step, TICKS, World, change, key, listed,
-    older, pack, unpack,
+    Call, END, Flaw, LEASE, LeaseAction, ModelWorker, Request, Row, Step, TICKS, World, change,
+    key, listed, older, pack, unpack,
 };
 
 /// By which ways a lease changes hands beside expiry. Both together are too many states.
@@ -31,7 +31,7 @@ impl Walk {
         if self.1 == Ways::Releases { 3 } else { 4 }
     }
 
-    fn may_deliver(&self, agent: &Agent) -> bool {
+    fn may_deliver(&self, agent: &ModelWorker) -> bool {
         let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
         agent.hold.is_some() && !agent.silent && in_time
     }
@@ -78,36 +78,36 @@ impl Walk {
         steps
     }
 
-    fn sends(&self, w: usize, agent: &Agent) -> impl Iterator<Item = Act> {
+    fn sends(&self, w: usize, agent: &ModelWorker) -> impl Iterator<Item = LeaseAction> {
         let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
         let mut acts = Vec::new();
         match (agent.hold, agent.seen) {
             (Some(counter), _) if counter < self.counters() && in_time => {
                 if agent.silent {
-                    acts.push(Act::Take);
+                    acts.push(LeaseAction::Take);
                 } else {
                     if w == 0 {
-                        acts.push(Act::Renew);
+                        acts.push(LeaseAction::Renew);
                     }
                     if w == 0 && self.1 == Ways::Releases {
-                        acts.push(Act::Release);
+                        acts.push(LeaseAction::Release);
                     }
                     if agent.asked {
-                        acts.push(Act::Pass);
+                        acts.push(LeaseAction::Pass);
                     }
                     let from = agent.checkpoint;
                     // The releases show that checkpoints are fenced.
                     let last = if self.1 == Ways::Releases { END } else { from };
-                    acts.extend((from + 1..=last).map(|to| Act::Checkpoint { from, to }));
+                    acts.extend((from + 1..=last).map(|to| LeaseAction::Checkpoint { from, to }));
                 }
             }
             (None, Some((row, age))) if row.counter < self.counters() => {
                 if w == 1 && row.owner == Some(0) && self.1 == Ways::HandOvers {
-                    acts.push(if row.named { Act::Withdraw } else { Act::Name });
+                    acts.push(if row.named { LeaseAction::Withdraw } else { LeaseAction::Name });
                 }
                 let free = row.owner.is_none_or(|owner| usize::from(owner) == w);
                 if free || age >= LEASE || self.0 == Flaw::TakesFromABeatingOwner {
-                    acts.push(Act::Take);
+                    acts.push(LeaseAction::Take);
                 }
             }
             _ => {}
@@ -146,8 +146,8 @@ impl Walk {
                 let by = u8::try_from(w).expect("two workers");
                 let counter = known.expect("it holds the lease, or has seen it");
                 agent.silent |= match act {
-                    Act::Release => self.0 != Flaw::GoesOnAfterARelease,
-                    Act::Pass => self.0 != Flaw::GoesOnAfterAPass,
+                    LeaseAction::Release => self.0 != Flaw::GoesOnAfterARelease,
+                    LeaseAction::Pass => self.0 != Flaw::GoesOnAfterAPass,
                     _ => false,
                 };
                 agent.call = Call::Sent(Request { by, counter, act }, 0);
@@ -208,11 +208,13 @@ impl Walk {
     fn land(&self, world: &mut World, request: Request) -> Result<Result<Row, Row>, &'static str> {
         let mut row = world.row;
         let broken = match request.act {
-            Act::Release => self.0 == Flaw::ReleasesAsJavaDoes && row.owner == Some(request.by),
-            Act::Take => self.0 == Flaw::TakeSkipsTheCounter,
-            Act::Checkpoint { .. } => self.0 == Flaw::CheckpointSkipsTheCounter,
-            Act::Pass => self.0 == Flaw::PassSkipsTheCounter,
-            Act::Renew | Act::Name | Act::Withdraw => false,
+            LeaseAction::Release => {
+                self.0 == Flaw::ReleasesAsJavaDoes && row.owner == Some(request.by)
+            }
+            LeaseAction::Take => self.0 == Flaw::TakeSkipsTheCounter,
+            LeaseAction::Checkpoint { .. } => self.0 == Flaw::CheckpointSkipsTheCounter,
+            LeaseAction::Pass => self.0 == Flaw::PassSkipsTheCounter,
+            LeaseAction::Renew | LeaseAction::Name | LeaseAction::Withdraw => false,
         };
         if broken {
             row.counter = request.counter;
@@ -222,10 +224,12 @@ impl Walk {
             return Ok(Err(world.row));
         };
         let mut after = pack(&after);
-        if request.act == Act::Pass && self.0 == Flaw::PassLooksLikeATake {
+        if request.act == LeaseAction::Pass && self.0 == Flaw::PassLooksLikeATake {
             after.counter = request.counter + 1;
         }
-        if matches!(request.act, Act::Checkpoint { .. }) && world.row.owner != Some(request.by) {
+        if matches!(request.act, LeaseAction::Checkpoint { .. })
+            && world.row.owner != Some(request.by)
+        {
             return Err("the row took a checkpoint from who had lost the lease");
         }
         if after.checkpoint < world.row.checkpoint {
@@ -259,11 +263,11 @@ impl Walk {
         let agent = &mut world.agents[w];
         match request.act {
             // The owner may have it back, by a take.
-            Act::Pass if row.owner == Some(request.by) => {
+            LeaseAction::Pass if row.owner == Some(request.by) => {
                 (agent.hold, agent.asked) = (Some(row.counter), row.named);
                 agent.silent &= self.0 != Flaw::ReadsOnWithoutTakingAgain;
             }
-            Act::Name | Act::Withdraw => agent.seen = None,
+            LeaseAction::Name | LeaseAction::Withdraw => agent.seen = None,
             _ => (agent.hold, agent.silent, agent.seen) = (None, false, None),
         }
         Ok(())
@@ -284,18 +288,18 @@ impl Walk {
             .take()
             .filter(|_| resolved && self.0 != Flaw::ResolvedRenewalCountsFromItself);
         match request.act {
-            Act::Release | Act::Pass => {
+            LeaseAction::Release | LeaseAction::Pass => {
                 (agent.hold, agent.silent, agent.seen) = (None, false, None);
                 return Ok(());
             }
-            Act::Name | Act::Withdraw => {
+            LeaseAction::Name | LeaseAction::Withdraw => {
                 // As a look of that moment: the age of the counter goes on.
                 agent.seen = agent.seen.map(|(seen, age)| (Row { named: row.named, ..seen }, age));
                 return Ok(());
             }
             _ => agent.asked = row.named,
         }
-        let new_hold = request.act == Act::Take;
+        let new_hold = request.act == LeaseAction::Take;
         if agent.hold.is_none() && !new_hold {
             return Ok(());
         }
@@ -306,7 +310,7 @@ impl Walk {
         agent.hold = Some(row.counter);
         agent.silent &= !new_hold;
         agent.checkpoint = row.checkpoint;
-        if let Act::Checkpoint { to, .. } = request.act {
+        if let LeaseAction::Checkpoint { to, .. } = request.act {
             world.acked = world.acked.max(to);
         }
         // A reply that comes after the deadline starts nothing.
@@ -321,7 +325,7 @@ impl Walk {
 /// broken promise.
 fn explore(flaw: Flaw, ways: Ways) -> Result<usize, String> {
     let walk = Walk(flaw, ways);
-    let agent = Agent {
+    let agent = ModelWorker {
         hold: None,
         silent: false,
         asked: false,
@@ -333,7 +337,7 @@ fn explore(flaw: Flaw, ways: Ways) -> Result<usize, String> {
         seen: None,
     };
     let row = Row { owner: Some(0), counter: 1, checkpoint: 0, named: false };
-    let agents = [Agent { hold: Some(1), ..agent }, agent];
+    let agents = [ModelWorker { hold: Some(1), ..agent }, agent];
     let start = World { tick: 0, row, agents, acked: 0 };
     let mut known: HashMap<World, Option<(World, Step)>> = HashMap::from([(start, None)]);
     let mut layer = vec![start];

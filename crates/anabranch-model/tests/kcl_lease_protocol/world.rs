@@ -2,7 +2,8 @@
 
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{
-    Checkpoint, HandOver, LeaseToken, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WorkerId, Write,
+    Checkpoint, HandOver, Lease, LeaseChange, LeaseKey, LeaseToken, NewLease, Nonce, WorkerId,
+    Write,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -45,7 +46,7 @@ pub(crate) struct Row {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Act {
+pub(crate) enum LeaseAction {
     Renew,
     Take,
     Release,
@@ -65,7 +66,7 @@ pub(crate) enum Act {
 pub(crate) struct Request {
     pub(crate) by: u8,
     pub(crate) counter: u8,
-    pub(crate) act: Act,
+    pub(crate) act: LeaseAction,
 }
 
 /// A write on its way, with the ticks since it was first sent.
@@ -79,7 +80,7 @@ pub(crate) enum Call {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Agent {
+pub(crate) struct ModelWorker {
     pub(crate) hold: Option<u8>,
     pub(crate) silent: bool,
     /// Whether a row that it got back showed that the other worker asks.
@@ -100,7 +101,7 @@ pub(crate) struct Agent {
 pub(crate) struct World {
     pub(crate) tick: u8,
     pub(crate) row: Row,
-    pub(crate) agents: [Agent; 2],
+    pub(crate) agents: [ModelWorker; 2],
     pub(crate) acked: u8,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct World {
 pub(crate) enum Step {
     Tick,
     Look(usize),
-    Send(usize, Act),
+    Send(usize, LeaseAction),
     Arrives(usize),
     Reply(usize),
     GivenUp(usize, bool),
@@ -129,19 +130,19 @@ pub(crate) fn older(age: u8) -> u8 {
 pub(crate) fn change(request: Request) -> LeaseChange {
     let (owner, term) = (worker(request.by), u64::from(request.counter));
     match request.act {
-        Act::Name => return LeaseChange::RequestHandOver { taker: owner, term },
-        Act::Withdraw => return LeaseChange::WithdrawRequest { taker: owner, term },
+        LeaseAction::Name => return LeaseChange::RequestHandOver { taker: owner, term },
+        LeaseAction::Withdraw => return LeaseChange::WithdrawRequest { taker: owner, term },
         _ => {}
     }
     let hold = LeaseToken { key: key(), owner, term };
     let write = match request.act {
-        Act::Name | Act::Withdraw => unreachable!("an owner asks nobody"),
-        Act::Pass => hold.hand_over(&worker(1 - request.by), Nonce(0)),
-        Act::Renew => hold.renew(Nonce(0)),
-        Act::Take => hold.retake(Nonce(0)),
-        Act::Release => hold.release(Nonce(0)),
-        Act::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
-        Act::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
+        LeaseAction::Name | LeaseAction::Withdraw => unreachable!("an owner asks nobody"),
+        LeaseAction::Pass => hold.hand_over(&worker(1 - request.by), Nonce(0)),
+        LeaseAction::Renew => hold.renew(Nonce(0)),
+        LeaseAction::Take => hold.retake(Nonce(0)),
+        LeaseAction::Release => hold.release(Nonce(0)),
+        LeaseAction::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
+        LeaseAction::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
     };
     let Write::Lease { change, .. } = write else { unreachable!("a hold writes to its lease") };
     change

@@ -4,8 +4,10 @@
 //! is one step: a reply that takes longer only makes its reader later, never bolder.
 
 use crate::flaw::Flaw;
-use crate::rules::{Change, END, Heart, Id, Pulse, Row, Rules};
-use crate::world::{Agent, Beat, Call, IDS, Listed, Request, Seen, WORKERS, World, small};
+use crate::rules::{Change, END, Id, Row, Rules, WorkerRowState, WorkerWrite};
+use crate::world::{
+    BeatInFlight, Call, IDS, Listed, ModelWorker, Request, Seen, WORKERS, World, small,
+};
 
 /// What ought to be possible.
 pub(crate) const GOALS: [&str; 5] = [
@@ -119,14 +121,14 @@ impl<'a> Moves<'a> {
         Listed { owner: row.owner, term: row.term, named: row.named, checkpoint }
     }
 
-    fn may_deliver(&self, agent: &Agent, lease: usize) -> bool {
+    fn may_deliver(&self, agent: &ModelWorker, lease: usize) -> bool {
         let mind = &agent.minds[lease];
         let in_time = self.in_time(agent) || self.flaw == Flaw::RenewsAfterItsExpiry;
         agent.joined && mind.hold.is_some() && !mind.silent && in_time
     }
 
     /// Whether the lease time of a worker is not over.
-    pub(crate) fn in_time(&self, agent: &Agent) -> bool {
+    pub(crate) fn in_time(&self, agent: &ModelWorker) -> bool {
         agent.age < self.lease_time(agent.id)
     }
 
@@ -136,7 +138,7 @@ impl<'a> Moves<'a> {
     }
 
     /// For how long a watcher waits for an id that it sees standing still.
-    fn patience(&self, watcher: &Agent, of: usize) -> u8 {
+    fn patience(&self, watcher: &ModelWorker, of: usize) -> u8 {
         let by_its_own = self.flaw == Flaw::JudgesByTheWatchersLeaseTime;
         self.lease_time(if by_its_own { watcher.id } else { small(of) })
     }
@@ -166,15 +168,15 @@ impl<'a> Moves<'a> {
         }
     }
 
-    fn beats(&self, w: usize, agent: &Agent, steps: &mut Vec<Step>) {
+    fn beats(&self, w: usize, agent: &ModelWorker, steps: &mut Vec<Step>) {
         match agent.beat {
-            Beat::None => {
+            BeatInFlight::None => {
                 let in_time = self.in_time(agent) || self.flaw.resumes_after_expiry();
                 if agent.joined && in_time && agent.counter < self.scope.beats[w] {
                     steps.push(Step::Beat(w));
                 }
             }
-            Beat::Sent(_) => {
+            BeatInFlight::Sent(_) => {
                 steps.push(Step::BeatArrives(w));
                 if self.scope.losses {
                     steps.push(Step::BeatGivenUp(w));
@@ -183,20 +185,22 @@ impl<'a> Moves<'a> {
                     steps.push(Step::BeatLeftToLandLate(w));
                 }
             }
-            Beat::Answered(..) => {
+            BeatInFlight::Answered(..) => {
                 steps.push(Step::BeatReply(w));
                 if self.scope.losses {
                     steps.push(Step::BeatGivenUp(w));
                 }
             }
-            Beat::Unresolved(_) => steps.extend([Step::BeatReadBack(w), Step::BeatRetry(w)]),
+            BeatInFlight::Unresolved(_) => {
+                steps.extend([Step::BeatReadBack(w), Step::BeatRetry(w)]);
+            }
         }
         if agent.late_beat.is_some() {
             steps.push(Step::LateBeatLands(w));
         }
     }
 
-    fn calls(&self, w: usize, agent: &Agent, steps: &mut Vec<Step>) {
+    fn calls(&self, w: usize, agent: &ModelWorker, steps: &mut Vec<Step>) {
         match agent.call {
             Call::None => {}
             Call::Sent(_) => {
@@ -226,7 +230,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    fn reads(&self, w: usize, agent: &Agent, world: &World, steps: &mut Vec<Step>) {
+    fn reads(&self, w: usize, agent: &ModelWorker, world: &World, steps: &mut Vec<Step>) {
         for lease in 0..self.scope.leases {
             if agent.minds[lease].listed != Some(self.listed(world.leases[lease])) {
                 steps.push(Step::List(w, lease));
@@ -234,23 +238,23 @@ impl<'a> Moves<'a> {
         }
         for id in (0..IDS).filter(|_| w >= self.scope.watchers_from) {
             let new = sight(agent.seen[id], world.hearts[id]);
-            let known = world.hearts[id] != Heart::Absent || names(agent, id);
+            let known = world.hearts[id] != WorkerRowState::Absent || names(agent, id);
             if id != usize::from(agent.id) && known && new != agent.seen[id] {
                 steps.push(Step::Look(w, small(id)));
             }
         }
     }
 
-    fn sends(&self, w: usize, agent: &Agent, world: &World, steps: &mut Vec<Step>) {
+    fn sends(&self, w: usize, agent: &ModelWorker, world: &World, steps: &mut Vec<Step>) {
         for id in (0..IDS).filter(|_| w >= self.scope.watchers_from) {
             if let Seen::Alive(watched, age) = agent.seen[id]
                 && age >= self.patience(agent, id)
             {
                 let counter = match world.hearts[id] {
-                    Heart::Alive(now) if self.flaw == Flaw::FencesOnANewerCounter => now,
+                    WorkerRowState::Alive(now) if self.flaw == Flaw::FencesOnANewerCounter => now,
                     _ => watched,
                 };
-                steps.push(Step::Send(w, Request::Heart(small(id), Pulse::Fence(counter))));
+                steps.push(Step::Send(w, Request::Heart(small(id), WorkerWrite::Fence(counter))));
             }
         }
         for lease in 0..self.scope.leases {
@@ -259,7 +263,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    fn changes(&self, agent: &Agent, lease: usize, send: &mut impl FnMut(Change)) {
+    fn changes(&self, agent: &ModelWorker, lease: usize, send: &mut impl FnMut(Change)) {
         let (by, mind) = (agent.id, &agent.minds[lease]);
         let may_move = |term| term < self.scope.terms;
         match mind.hold {
@@ -303,7 +307,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    fn is_free(&self, agent: &Agent, owner: Option<Id>) -> bool {
+    fn is_free(&self, agent: &ModelWorker, owner: Option<Id>) -> bool {
         let Some(owner) = owner.filter(|owner| *owner != agent.id) else { return true };
         let owner = usize::from(owner);
         match agent.seen[owner] {
@@ -316,13 +320,19 @@ impl<'a> Moves<'a> {
         }
     }
 
-    fn comings_and_goings(&self, w: usize, agent: &Agent, world: &World, steps: &mut Vec<Step>) {
+    fn comings_and_goings(
+        &self,
+        w: usize,
+        agent: &ModelWorker,
+        world: &World,
+        steps: &mut Vec<Step>,
+    ) {
         let first_id = agent.id.is_multiple_of(2);
         if agent.joined && first_id {
             steps.push(Step::Stop(w));
-            let idle = agent.call == Call::None && agent.beat == Beat::None;
+            let idle = agent.call == Call::None && agent.beat == BeatInFlight::None;
             if idle && agent.minds.iter().all(|mind| mind.hold.is_none()) {
-                let leave = Pulse::Leave(agent.counter);
+                let leave = WorkerWrite::Leave(agent.counter);
                 steps.push(Step::Send(w, Request::Heart(agent.id, leave)));
             }
         }
@@ -331,7 +341,7 @@ impl<'a> Moves<'a> {
         }
         for id in 0..IDS {
             let named = (0..self.scope.leases).any(|l| world.leases[l].owner == Some(small(id)));
-            let goes = self.rules.heart(world.hearts[id], small(id), Pulse::Delete).is_some();
+            let goes = self.rules.heart(world.hearts[id], small(id), WorkerWrite::Delete).is_some();
             if goes && !named {
                 steps.push(Step::DeleteHeart(w, small(id)));
             }
@@ -339,31 +349,31 @@ impl<'a> Moves<'a> {
     }
 
     /// The id of the next join and its heart.
-    pub(crate) fn join(&self, world: &World, agent: &Agent) -> Option<(Id, Heart)> {
+    pub(crate) fn join(&self, world: &World, agent: &ModelWorker) -> Option<(Id, WorkerRowState)> {
         let id = match (self.flaw, agent.id % 2) {
             (Flaw::JoinsUnderTheOldId, _) => agent.id,
             (_, 0) => agent.id + 1,
             _ => return None,
         };
-        Some((id, self.rules.heart(world.hearts[usize::from(id)], id, Pulse::Join)?))
+        Some((id, self.rules.heart(world.hearts[usize::from(id)], id, WorkerWrite::Join)?))
     }
 }
 
 /// What a look makes of a heart: a counter that stands still grows older, any other is new.
-pub(crate) fn sight(before: Seen, heart: Heart) -> Seen {
+pub(crate) fn sight(before: Seen, heart: WorkerRowState) -> Seen {
     match (before, heart) {
-        (Seen::Alive(counter, age), Heart::Alive(now)) if counter == now => {
+        (Seen::Alive(counter, age), WorkerRowState::Alive(now)) if counter == now => {
             Seen::Alive(counter, age)
         }
-        (Seen::Gone(age), Heart::Absent) => Seen::Gone(age),
-        (_, Heart::Alive(now)) => Seen::Alive(now, 0),
-        (_, Heart::Absent) => Seen::Gone(0),
-        (_, Heart::Fenced(_)) => Seen::Fenced,
+        (Seen::Gone(age), WorkerRowState::Absent) => Seen::Gone(age),
+        (_, WorkerRowState::Alive(now)) => Seen::Alive(now, 0),
+        (_, WorkerRowState::Absent) => Seen::Gone(0),
+        (_, WorkerRowState::Fenced(_)) => Seen::Fenced,
     }
 }
 
 /// Whether the worker has listed a lease of that id.
-fn names(agent: &Agent, id: usize) -> bool {
+fn names(agent: &ModelWorker, id: usize) -> bool {
     let owner = Some(small(id));
     agent.minds.iter().any(|mind| mind.listed.is_some_and(|row| row.owner == owner))
 }

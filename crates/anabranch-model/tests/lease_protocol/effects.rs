@@ -2,8 +2,8 @@
 
 use crate::choices::{Moves, Step, sight};
 use crate::flaw::Flaw;
-use crate::rules::{Change, END, Heart, Pulse, resolve_heart};
-use crate::world::{Agent, Answer, Beat, Call, Request, Seen, World};
+use crate::rules::{Change, END, WorkerRowState, WorkerWrite, resolve_heart};
+use crate::world::{Answer, BeatInFlight, Call, ModelWorker, Request, Seen, World};
 use anabranch_model::lease::Resolution;
 
 impl Moves<'_> {
@@ -63,7 +63,7 @@ impl Moves<'_> {
                     (agent.id, agent.joined, agent.counter, agent.age) = (id, true, 0, 0);
                 }
             }
-            Step::DeleteHeart(_, id) => world.hearts[usize::from(id)] = Heart::Absent,
+            Step::DeleteHeart(_, id) => world.hearts[usize::from(id)] = WorkerRowState::Absent,
         }
         Ok(world)
     }
@@ -71,57 +71,58 @@ impl Moves<'_> {
     fn beat(&self, world: &mut World, w: usize, step: Step) {
         let agent = &mut world.agents[w];
         let heart = &mut world.hearts[usize::from(agent.id)];
-        let pulse = Pulse::Beat(agent.counter);
+        let pulse = WorkerWrite::Beat(agent.counter);
         agent.beat = match (step, agent.beat) {
-            (Step::Beat(_), _) => Beat::Sent(0),
-            (Step::BeatArrives(_), Beat::Sent(age)) => {
+            (Step::Beat(_), _) => BeatInFlight::Sent(0),
+            (Step::BeatArrives(_), BeatInFlight::Sent(age)) => {
                 let after = self.rules.heart(*heart, agent.id, pulse);
                 // A refused retry is judged by the row that came with the refusal.
                 let resolved = || resolve_heart(*heart, agent.id, pulse);
                 let ok = after.is_some() || resolved() == Resolution::Applied;
                 *heart = after.unwrap_or(*heart);
-                Beat::Answered(age, ok)
+                BeatInFlight::Answered(age, ok)
             }
-            (Step::BeatReply(_), Beat::Answered(age, ok)) => {
+            (Step::BeatReply(_), BeatInFlight::Answered(age, ok)) => {
                 self.hear_beat(agent, age, ok);
-                Beat::None
+                BeatInFlight::None
             }
-            (Step::BeatGivenUp(_), Beat::Sent(age) | Beat::Answered(age, _)) => {
-                Beat::Unresolved(age)
+            (Step::BeatGivenUp(_), BeatInFlight::Sent(age) | BeatInFlight::Answered(age, _)) => {
+                BeatInFlight::Unresolved(age)
             }
-            (Step::BeatLeftToLandLate(_), Beat::Sent(age)) => {
+            (Step::BeatLeftToLandLate(_), BeatInFlight::Sent(age)) => {
                 agent.late_beat = Some((agent.id, agent.counter));
-                Beat::Unresolved(age)
+                BeatInFlight::Unresolved(age)
             }
-            (Step::BeatReadBack(_), Beat::Unresolved(age)) => {
+            (Step::BeatReadBack(_), BeatInFlight::Unresolved(age)) => {
                 match resolve_heart(*heart, agent.id, pulse) {
                     Resolution::Applied => {
                         self.hear_beat(agent, age, true);
-                        Beat::None
+                        BeatInFlight::None
                     }
                     Resolution::NotApplied => {
                         self.hear_beat(agent, age, false);
-                        Beat::None
+                        BeatInFlight::None
                     }
-                    Resolution::StillUnknown => Beat::Unresolved(age),
+                    Resolution::StillUnknown => BeatInFlight::Unresolved(age),
                 }
             }
-            (Step::BeatRetry(_), Beat::Unresolved(age)) => {
-                Beat::Sent(if self.flaw == Flaw::RetryCountsAnew { 0 } else { age })
+            (Step::BeatRetry(_), BeatInFlight::Unresolved(age)) => {
+                BeatInFlight::Sent(if self.flaw == Flaw::RetryCountsAnew { 0 } else { age })
             }
             (_, beat) => {
                 if let Some((id, counter)) = agent.late_beat.take() {
                     let heart = &mut world.hearts[usize::from(id)];
-                    *heart = self.rules.heart(*heart, id, Pulse::Beat(counter)).unwrap_or(*heart);
+                    *heart =
+                        self.rules.heart(*heart, id, WorkerWrite::Beat(counter)).unwrap_or(*heart);
                 }
                 beat
             }
         };
     }
 
-    fn hear_beat(&self, agent: &mut Agent, age: u8, ok: bool) {
+    fn hear_beat(&self, agent: &mut ModelWorker, age: u8, ok: bool) {
         if !ok {
-            agent.beat = Beat::None;
+            agent.beat = BeatInFlight::None;
             agent.stop();
             return;
         }
@@ -131,10 +132,10 @@ impl Moves<'_> {
         }
     }
 
-    fn send(&self, agent: &mut Agent, request: Request) {
+    fn send(&self, agent: &mut ModelWorker, request: Request) {
         agent.call = Call::Sent(request);
         match request {
-            Request::Heart(_, Pulse::Leave(_)) => agent.stop(),
+            Request::Heart(_, WorkerWrite::Leave(_)) => agent.stop(),
             Request::Lease(lease, Change::Pass { .. }) if self.flaw != Flaw::GoesOnAfterAPass => {
                 agent.minds[usize::from(lease)].silent = true;
             }

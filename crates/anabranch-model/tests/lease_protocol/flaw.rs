@@ -1,6 +1,6 @@
 //! What is broken on purpose, to see that the explorer would notice.
 
-use crate::rules::{Change, Heart, Pulse, Row};
+use crate::rules::{Change, Row, WorkerRowState, WorkerWrite};
 
 /// One thing that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,16 +77,20 @@ impl Flaw {
     }
 
     /// The same for a worker's row.
-    pub(crate) fn doctor_pulse(self, heart: Heart, pulse: Pulse) -> (Heart, Pulse) {
+    pub(crate) fn doctor_pulse(
+        self,
+        heart: WorkerRowState,
+        pulse: WorkerWrite,
+    ) -> (WorkerRowState, WorkerWrite) {
         match (self, pulse, heart) {
-            (Self::FenceSkipsTheCounter, Pulse::Fence(_), Heart::Alive(now)) => {
-                (heart, Pulse::Fence(now))
+            (Self::FenceSkipsTheCounter, WorkerWrite::Fence(_), WorkerRowState::Alive(now)) => {
+                (heart, WorkerWrite::Fence(now))
             }
             (
                 Self::BeatSkipsTheFence | Self::ResumesAndBeatSkipsTheFence,
-                Pulse::Beat(_),
-                Heart::Fenced(now),
-            ) => (Heart::Alive(now), pulse),
+                WorkerWrite::Beat(_),
+                WorkerRowState::Fenced(now),
+            ) => (WorkerRowState::Alive(now), pulse),
             _ => (heart, pulse),
         }
     }

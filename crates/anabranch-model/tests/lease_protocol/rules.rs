@@ -8,8 +8,8 @@ use crate::flaw::Flaw;
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::table::native;
 use anabranch_model::lease::{
-    Checkpoint, HandOver, Layout, Lease, LeaseKey, NewLease, Nonce, Resolution, StoredRow, WorkerRow,
-    WorkerId, WorkerState, resolve,
+    Checkpoint, HandOver, Layout, Lease, LeaseKey, NewLease, Nonce, Resolution, StoredRow,
+    WorkerId, WorkerRow, WorkerState, resolve,
 };
 use anabranch_model::lease::{LeaseChange, WorkerChange, Write};
 use anabranch_model::position::Position;
@@ -26,7 +26,7 @@ pub(crate) const END: u8 = 2;
 
 /// A worker's row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Heart {
+pub(crate) enum WorkerRowState {
     Absent,
     Alive(u8),
     Fenced(u8),
@@ -57,7 +57,7 @@ pub(crate) enum Change {
 
 /// A write to a worker's row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Pulse {
+pub(crate) enum WorkerWrite {
     Join,
     Beat(u8),
     Fence(u8),
@@ -66,14 +66,14 @@ pub(crate) enum Pulse {
 }
 
 /// What was computed before.
-type Memo<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+type RuleCache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// The real rules behind small values.
 pub(crate) struct Rules {
     flaw: Flaw,
     nonces: RefCell<HashMap<Change, u16>>,
-    leases: RefCell<Memo<(Row, Change), Option<Row>>>,
-    hearts: RefCell<Memo<(Heart, Id, Pulse), Option<Heart>>>,
+    leases: RefCell<RuleCache<(Row, Change), Option<Row>>>,
+    hearts: RefCell<RuleCache<(WorkerRowState, Id, WorkerWrite), Option<WorkerRowState>>>,
 }
 
 impl Rules {
@@ -102,7 +102,12 @@ impl Rules {
     }
 
     /// The worker's row after a write, or `None` if it was refused.
-    pub(crate) fn heart(&self, heart: Heart, id: Id, pulse: Pulse) -> Option<Heart> {
+    pub(crate) fn heart(
+        &self,
+        heart: WorkerRowState,
+        id: Id,
+        pulse: WorkerWrite,
+    ) -> Option<WorkerRowState> {
         let key = (heart, id, pulse);
         if let Some(known) = self.hearts.borrow().get(&key) {
             return *known;
@@ -112,11 +117,11 @@ impl Rules {
         let change = real_pulse(doctored);
         let after = native::worker_after(&worker(id), &change, beat_nonce(pulse), before.as_ref());
         let after = after.ok().map(|after| match after {
-            None => Heart::Absent,
+            None => WorkerRowState::Absent,
             Some(worker) if worker.state == WorkerState::Alive => {
-                Heart::Alive(small(worker.counter))
+                WorkerRowState::Alive(small(worker.counter))
             }
-            Some(worker) => Heart::Fenced(small(worker.counter)),
+            Some(worker) => WorkerRowState::Fenced(small(worker.counter)),
         });
         self.hearts.borrow_mut().insert(key, after);
         after
@@ -140,7 +145,7 @@ impl Rules {
 }
 
 /// What a read-back of a worker says about a write.
-pub(crate) fn resolve_heart(heart: Heart, id: Id, pulse: Pulse) -> Resolution {
+pub(crate) fn resolve_heart(heart: WorkerRowState, id: Id, pulse: WorkerWrite) -> Resolution {
     let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
     resolve(Layout::Native, &write, &StoredRow::of_worker(unpack_heart(heart, id).as_ref()))
 }
@@ -194,7 +199,9 @@ fn real(change: Change) -> LeaseChange {
     match change {
         Change::Take { by, term } => LeaseChange::Take { taker: step(by), term: term.into() },
         Change::Release { by, term } => LeaseChange::Release { owner: step(by), term: term.into() },
-        Change::Name { by, term } => LeaseChange::RequestHandOver { taker: step(by), term: term.into() },
+        Change::Name { by, term } => {
+            LeaseChange::RequestHandOver { taker: step(by), term: term.into() }
+        }
         Change::Withdraw { by, term } => {
             LeaseChange::WithdrawRequest { taker: step(by), term: term.into() }
         }
@@ -217,37 +224,37 @@ fn real(change: Change) -> LeaseChange {
     }
 }
 
-fn real_pulse(pulse: Pulse) -> WorkerChange {
+fn real_pulse(pulse: WorkerWrite) -> WorkerChange {
     match pulse {
-        Pulse::Join => WorkerChange::Join {
+        WorkerWrite::Join => WorkerChange::Join {
             host: String::new(),
             started_ms: 0,
             reads: None,
             lease_time_ms: None,
         },
-        Pulse::Beat(counter) => WorkerChange::Beat { counter: counter.into() },
-        Pulse::Fence(counter) => WorkerChange::Fence { counter: counter.into() },
-        Pulse::Leave(counter) => WorkerChange::Leave { counter: counter.into() },
-        Pulse::Delete => WorkerChange::Delete,
+        WorkerWrite::Beat(counter) => WorkerChange::Beat { counter: counter.into() },
+        WorkerWrite::Fence(counter) => WorkerChange::Fence { counter: counter.into() },
+        WorkerWrite::Leave(counter) => WorkerChange::Leave { counter: counter.into() },
+        WorkerWrite::Delete => WorkerChange::Delete,
     }
 }
 
 /// The state of a worker's row tells its last write, so the nonce need not be kept.
-fn beat_nonce(pulse: Pulse) -> Nonce {
+fn beat_nonce(pulse: WorkerWrite) -> Nonce {
     Nonce(match pulse {
-        Pulse::Join => 1,
-        Pulse::Beat(counter) => 100 + u64::from(counter),
-        Pulse::Fence(_) | Pulse::Leave(_) => 2,
-        Pulse::Delete => 3,
+        WorkerWrite::Join => 1,
+        WorkerWrite::Beat(counter) => 100 + u64::from(counter),
+        WorkerWrite::Fence(_) | WorkerWrite::Leave(_) => 2,
+        WorkerWrite::Delete => 3,
     })
 }
 
-fn unpack_heart(heart: Heart, id: Id) -> Option<WorkerRow> {
+fn unpack_heart(heart: WorkerRowState, id: Id) -> Option<WorkerRow> {
     let (counter, state, nonce) = match heart {
-        Heart::Absent => return None,
-        Heart::Alive(0) => (0, WorkerState::Alive, beat_nonce(Pulse::Join)),
-        Heart::Alive(n) => (n, WorkerState::Alive, beat_nonce(Pulse::Beat(n - 1))),
-        Heart::Fenced(n) => (n, WorkerState::Fenced, beat_nonce(Pulse::Fence(n))),
+        WorkerRowState::Absent => return None,
+        WorkerRowState::Alive(0) => (0, WorkerState::Alive, beat_nonce(WorkerWrite::Join)),
+        WorkerRowState::Alive(n) => (n, WorkerState::Alive, beat_nonce(WorkerWrite::Beat(n - 1))),
+        WorkerRowState::Fenced(n) => (n, WorkerState::Fenced, beat_nonce(WorkerWrite::Fence(n))),
     };
     let counter = counter.into();
     let host = String::new();

@@ -1,6 +1,6 @@
 //! One state of the explored world: the store, two workers, and what is on its way between them.
 
-use crate::rules::{Change, Heart, Id, Pulse, Row};
+use crate::rules::{Change, Id, Row, WorkerRowState, WorkerWrite};
 
 pub(crate) const WORKERS: usize = 2;
 pub(crate) const IDS: usize = 4;
@@ -10,16 +10,16 @@ pub(crate) const MAX_LEASES: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct World {
     pub(crate) tick: u8,
-    pub(crate) hearts: [Heart; IDS],
+    pub(crate) hearts: [WorkerRowState; IDS],
     pub(crate) leases: [Row; MAX_LEASES],
-    pub(crate) agents: [Agent; WORKERS],
+    pub(crate) agents: [ModelWorker; WORKERS],
     /// The highest checkpoint that any worker was told to be stored, per lease.
     pub(crate) acked: [u8; MAX_LEASES],
 }
 
 /// What one worker has in mind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Agent {
+pub(crate) struct ModelWorker {
     /// Its id, one per join.
     pub(crate) id: Id,
     /// Whether it takes itself for a member.
@@ -28,7 +28,7 @@ pub(crate) struct Agent {
     pub(crate) counter: u8,
     /// Ticks since its last successful beat was sent; stops at the longest lease time.
     pub(crate) age: u8,
-    pub(crate) beat: Beat,
+    pub(crate) beat: BeatInFlight,
     /// A beat that it gave up, and that may still land.
     pub(crate) late_beat: Option<(Id, u8)>,
     /// What it saw of each id's heart.
@@ -36,12 +36,12 @@ pub(crate) struct Agent {
     pub(crate) call: Call,
     /// A write that it gave up, and that may still land.
     pub(crate) late: Option<Request>,
-    pub(crate) minds: [Mind; MAX_LEASES],
+    pub(crate) minds: [LeaseBelief; MAX_LEASES],
 }
 
 /// A beat on its way, with the ticks since it was first sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Beat {
+pub(crate) enum BeatInFlight {
     None,
     Sent(u8),
     Answered(u8, bool),
@@ -61,7 +61,7 @@ pub(crate) enum Seen {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Request {
     Lease(u8, Change),
-    Heart(Id, Pulse),
+    Heart(Id, WorkerWrite),
 }
 
 /// A write on its way; one at a time for each worker, beats aside.
@@ -85,7 +85,7 @@ pub(crate) enum Answer {
 
 /// What a worker has in mind about a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Mind {
+pub(crate) struct LeaseBelief {
     /// The row as it last listed it.
     pub(crate) listed: Option<Listed>,
     /// The term under which it holds the lease.
@@ -115,18 +115,18 @@ impl World {
             checkpoint: 0,
             last: 0,
         };
-        let mind = |worker: usize, lease: usize| Mind {
+        let mind = |worker: usize, lease: usize| LeaseBelief {
             listed: None,
             hold: (owned && worker == lease).then_some(1),
             silent: false,
             checkpoint: 0,
         };
-        let agent = |worker: usize| Agent {
+        let agent = |worker: usize| ModelWorker {
             id: 2 * small(worker),
             joined: true,
             counter: 0,
             age: 0,
-            beat: Beat::None,
+            beat: BeatInFlight::None,
             late_beat: None,
             seen: [Seen::Never; IDS],
             call: Call::None,
@@ -135,7 +135,12 @@ impl World {
         };
         Self {
             tick: 0,
-            hearts: [Heart::Alive(0), Heart::Absent, Heart::Alive(0), Heart::Absent],
+            hearts: [
+                WorkerRowState::Alive(0),
+                WorkerRowState::Absent,
+                WorkerRowState::Alive(0),
+                WorkerRowState::Absent,
+            ],
             leases: [row(0), row(1)],
             agents: [agent(0), agent(1)],
             acked: [0; MAX_LEASES],
@@ -149,10 +154,10 @@ impl World {
         for agent in &mut self.agents {
             agent.age = older(agent.age);
             agent.beat = match agent.beat {
-                Beat::None => Beat::None,
-                Beat::Sent(age) => Beat::Sent(older(age)),
-                Beat::Answered(age, ok) => Beat::Answered(older(age), ok),
-                Beat::Unresolved(age) => Beat::Unresolved(older(age)),
+                BeatInFlight::None => BeatInFlight::None,
+                BeatInFlight::Sent(age) => BeatInFlight::Sent(older(age)),
+                BeatInFlight::Answered(age, ok) => BeatInFlight::Answered(older(age), ok),
+                BeatInFlight::Unresolved(age) => BeatInFlight::Unresolved(older(age)),
             };
             for seen in &mut agent.seen {
                 *seen = match *seen {
@@ -166,20 +171,20 @@ impl World {
     }
 }
 
-impl Agent {
+impl ModelWorker {
     /// Leaves or stops: it forgets everything but what is on its way.
     pub(crate) fn stop(&mut self) {
         if let Call::Sent(request) = self.call {
             self.late = Some(request);
         }
-        if let Beat::Sent(_) = self.beat {
+        if let BeatInFlight::Sent(_) = self.beat {
             self.late_beat = Some((self.id, self.counter));
         }
         self.joined = false;
         self.call = Call::None;
-        self.beat = Beat::None;
+        self.beat = BeatInFlight::None;
         for mind in &mut self.minds {
-            *mind = Mind { listed: mind.listed, hold: None, silent: false, checkpoint: 0 };
+            *mind = LeaseBelief { listed: mind.listed, hold: None, silent: false, checkpoint: 0 };
         }
     }
 }

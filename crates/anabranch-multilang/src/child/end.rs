@@ -2,7 +2,7 @@
 
 use super::{Child, NoCheckpoints};
 use crate::group;
-use crate::protocol::{Action, ToChild, ShutdownMessages};
+use crate::protocol::{Action, ShutdownMessages, ToChild};
 use crate::session::ChildFault;
 use std::process::ExitStatus;
 
@@ -48,7 +48,10 @@ impl Child {
     }
 
     /// It has as long to end what it is at and to hear of the loss as it has for its end.
-    pub(super) async fn notify_lease_lost(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
+    pub(super) async fn notify_lease_lost(
+        &mut self,
+        messages: ShutdownMessages,
+    ) -> Result<(), ChildFault> {
         let (ms, clock) = (self.settings.exit_ms, self.clock.clone());
         let told = async {
             self.finish().await?;

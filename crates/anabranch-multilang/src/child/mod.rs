@@ -15,5 +15,5 @@ mod end;
 mod tests;
 
 pub use launch::{Child, ChildSettings};
-pub use lines::{SplitLine, LINE_MAX_BYTES, LineSplitter};
-pub use talk::{NoCheckpoints, CheckpointWriter};
+pub use lines::{LINE_MAX_BYTES, LineSplitter, SplitLine};
+pub use talk::{CheckpointWriter, NoCheckpoints};

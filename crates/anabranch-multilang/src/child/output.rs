@@ -1,7 +1,7 @@
 //! What a child prints: messages go up, everything else goes into the log, with shard and pid.
 
-use super::lines::{SplitLine, LineSplitter};
-use crate::protocol::{FromChild, ChildLine, parse};
+use super::lines::{LineSplitter, SplitLine};
+use crate::protocol::{ChildLine, FromChild, parse};
 use anabranch::clock::Clock;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -63,7 +63,11 @@ pub(super) async fn listen(
 
 /// Logs standard error until its end. Programs print without ending the line, so what stands there
 /// for a while is logged as it is, and a long line in pieces.
-pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: OutputSource, clock: Clock) {
+pub(super) async fn log_errors(
+    mut pipe: impl AsyncRead + Unpin,
+    source: OutputSource,
+    clock: Clock,
+) {
     let (mut cutter, mut buffer) = (LineSplitter::default(), vec![0; READ_BYTES]);
     loop {
         let read = tokio::select! {

@@ -2,7 +2,7 @@
 
 use super::Child;
 use crate::protocol::{Action, CheckpointReply, FromChild, ToChild};
-use crate::session::{ChildFault, SHUTDOWN, SessionStep, ChildCheckpoint};
+use crate::session::{ChildCheckpoint, ChildFault, SHUTDOWN, SessionStep};
 use anabranch::clock::Clock;
 use tokio::sync::mpsc;
 
@@ -13,7 +13,10 @@ const LAST_WORDS_MS: u64 = 1_000;
 /// Who writes the checkpoints of a child down. The error is the name of Java's exception.
 pub trait CheckpointWriter {
     /// Writes it down.
-    fn write_checkpoint(&mut self, wanted: &ChildCheckpoint) -> impl Future<Output = Result<(), String>> + Send;
+    fn write_checkpoint(
+        &mut self,
+        wanted: &ChildCheckpoint,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// An answer that a child waits for, whoever asked it something meanwhile.

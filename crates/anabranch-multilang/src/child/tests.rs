@@ -1,8 +1,8 @@
 //! Real children, written in shell: well-behaved ones and all others.
 
 use super::*;
-use crate::protocol::{Action, ToChild, ShutdownMessages};
-use crate::session::{ChildFault, ChildCheckpoint};
+use crate::protocol::{Action, ShutdownMessages, ToChild};
+use crate::session::{ChildCheckpoint, ChildFault};
 use anabranch::clock::Clock;
 use anabranch_model::position::Position;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
         status: Some("exit status: 3".to_owned()),
     };
     assert_eq!(fault, expected);
-    let first = ChildCheckpoint { sequence_number: Some("12".to_owned()), sub_sequence_number: Some(3) };
+    let first =
+        ChildCheckpoint { sequence_number: Some("12".to_owned()), sub_sequence_number: Some(3) };
     let all = ChildCheckpoint { sequence_number: None, sub_sequence_number: None };
     assert_eq!(notes.wanted, [first, all]);
 }
@@ -175,7 +176,10 @@ async fn a_large_batch_passes_to_a_child_that_prints_before_it_reads() {
     };
     let records = vec![record; 4];
     let mut child = start(script);
-    child.ask(ToChild::process_records(&records, None), &mut NoCheckpoints).await.expect("it answers");
+    child
+        .ask(ToChild::process_records(&records, None), &mut NoCheckpoints)
+        .await
+        .expect("it answers");
     child.close().await;
 }
 
@@ -194,7 +198,8 @@ async fn what_was_said_unasked_does_not_answer_the_next_question() {
     while child.messages.is_empty() {
         tokio::task::yield_now().await;
     }
-    let fault = child.ask(batch(), &mut NoCheckpoints).await.expect_err("the second batch was not done");
+    let fault =
+        child.ask(batch(), &mut NoCheckpoints).await.expect_err("the second batch was not done");
     assert!(matches!(fault, ChildFault::Ended { .. }), "{fault}");
 }
 
@@ -216,7 +221,10 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
         () = clock.sleep(50) => {}
     }
     child.finish().await.expect("it ends its batch");
-    child.ask(ToChild::lease_lost(ShutdownMessages::Kcl2), &mut NoCheckpoints).await.expect("it is told");
+    child
+        .ask(ToChild::lease_lost(ShutdownMessages::Kcl2), &mut NoCheckpoints)
+        .await
+        .expect("it is told");
     assert_eq!(notes.wanted, [], "nothing is written after the lease is lost");
     child.close().await;
 }

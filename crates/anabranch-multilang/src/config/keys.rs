@@ -176,7 +176,8 @@ pub(super) const BUILDER_KEYS: [(&str, &str); 6] = [
 /// The key that a name of the file stands for: itself, but for the credentials, which Java takes in
 /// any case, and for the polling settings, which may stand below `pollingConfig`.
 pub(super) fn canonical(name: &str) -> String {
-    let same = |key: &&PropertyKey| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
+    let same =
+        |key: &&PropertyKey| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
     if let Some(key) = KEYS.iter().find(same) {
         return key.name.to_owned();
     }
@@ -195,7 +196,8 @@ pub(super) fn find(name: &str) -> Option<&'static PropertyKey> {
 /// The known key whose name is nearest, if any is near.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
-    let distance = |key: &PropertyKey| strsim::damerau_levenshtein(&lower, &key.name.to_lowercase());
+    let distance =
+        |key: &PropertyKey| strsim::damerau_levenshtein(&lower, &key.name.to_lowercase());
     let (key, distance) = KEYS.iter().map(|key| (key, distance(key))).min_by_key(|(_, d)| *d)?;
     (distance <= 2 + name.len() / 6).then_some(key.name)
 }

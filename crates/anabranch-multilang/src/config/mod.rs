@@ -8,9 +8,9 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use keys::{KeySupport, KEYS, PropertyKey};
-pub use reading::{ValueOrigin, EffectiveValue};
 pub use anabranch::cloudwatch::MetricsLevel;
+pub use keys::{KEYS, KeySupport, PropertyKey};
+pub use reading::{EffectiveValue, ValueOrigin};
 pub use settings::{Config, MetricsSettings, OnChildFailure, Service};
 
 use crate::properties::{self, EscapeError};
@@ -64,7 +64,8 @@ pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
         std::fs::read(path()).map_err(|error| ConfigError::Unreadable { path: path(), error })?;
     let entries = properties::parse(&bytes)
         .map_err(|error| ConfigError::Malformed { path: path(), error })?;
-    let mut loaded = judge(entries).map_err(|wrong| ConfigError::Invalid { path: path(), wrong })?;
+    let mut loaded =
+        judge(entries).map_err(|wrong| ConfigError::Invalid { path: path(), wrong })?;
     let search = std::env::var_os("PATH");
     loaded.warnings.extend(program::trouble(&loaded.config.command, search.as_deref()));
     Ok(loaded)

@@ -1,10 +1,10 @@
 //! What a daemon runs with.
 
-use anabranch::cloudwatch::MetricsLevel;
-use super::reading::{ValueOrigin, PropertyReader};
+use super::reading::{PropertyReader, ValueOrigin};
 use crate::child::ChildSettings;
 use crate::credentials::{self, Provider};
 use crate::protocol::ShutdownMessages;
+use anabranch::cloudwatch::MetricsLevel;
 use anabranch::consumer::FetchMode;
 use anabranch::lease::StoreAddress;
 use anabranch_model::position::StartPosition;
@@ -315,9 +315,14 @@ fn lease_store(from: &mut PropertyReader, application: &str) -> StoreAddress {
         StoreAddress::DynamoDb(_) => "dynamodb-native".to_owned(),
         other => other.to_string(),
     };
-    from.show("leaseStore", shown, given.map_or(ValueOrigin::Default, |(_, line)| ValueOrigin::Line(line)));
+    from.show(
+        "leaseStore",
+        shown,
+        given.map_or(ValueOrigin::Default, |(_, line)| ValueOrigin::Line(line)),
+    );
     if let Some(name) = store.table(application) {
-        let origin = table.map_or(ValueOrigin::Key("applicationName"), |(_, line)| ValueOrigin::Line(line));
+        let origin =
+            table.map_or(ValueOrigin::Key("applicationName"), |(_, line)| ValueOrigin::Line(line));
         from.show("tableName", name, origin);
     } else if let Some((_, line)) = table {
         from.warn(format!("line {line}: tableName has no effect: leases are not in DynamoDB"));

@@ -3,5 +3,5 @@
 mod names;
 mod providers;
 
-pub use names::{ProviderListError, Parsed, Provider, parse};
+pub use names::{Parsed, Provider, ProviderListError, parse};
 pub use providers::{CredentialsUnavailable, check, provider, set_endpoint};

@@ -91,7 +91,10 @@ mod tests {
         let text = |text: &str| PlainValue::Text(text.to_owned());
         check("{}", Some(&[]));
         check(" { } and more", Some(&[]));
-        check(r#"{"a":null,"b":true}"#, Some(&[("a", PlainValue::Null), ("b", PlainValue::Flag(true))]));
+        check(
+            r#"{"a":null,"b":true}"#,
+            Some(&[("a", PlainValue::Null), ("b", PlainValue::Flag(true))]),
+        );
         let long = "49590338271490256608559692538361571095921575989136588898";
         check(&format!(r#"{{"s" : {long} }}"#), Some(&[("s", number(long))]));
         check(r#"{"a\"\u0062":"\\x\n"}"#, Some(&[("a\"b", text("\\x\n"))]));

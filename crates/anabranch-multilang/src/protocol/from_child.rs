@@ -72,7 +72,9 @@ fn checkpoint(fields: Vec<(String, PlainValue)>) -> Option<FromChild> {
             "subSequenceNumber" => {
                 sub_sequence_number = match value {
                     PlainValue::Null => None,
-                    PlainValue::Text(text) | PlainValue::Number(text) => Some(text.trim().parse().ok()?),
+                    PlainValue::Text(text) | PlainValue::Number(text) => {
+                        Some(text.trim().parse().ok()?)
+                    }
                     PlainValue::Flag(_) => return None,
                 }
             }

@@ -12,5 +12,5 @@ mod flat_json;
 mod from_child;
 
 pub use action::{Action, ShutdownMessages};
-pub use from_child::{FromChild, ChildLine, parse};
+pub use from_child::{ChildLine, FromChild, parse};
 pub use to_child::{CheckpointReply, ToChild};

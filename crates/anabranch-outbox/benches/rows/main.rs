@@ -8,8 +8,8 @@ mod plain;
 use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{Local, EngineOptions};
-use anabranch_outbox::{Database, Relay, OutboxTable};
+use anabranch_local::{EngineOptions, Local};
+use anabranch_outbox::{Database, OutboxTable, Relay};
 use postgres_server::Server;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -70,7 +70,8 @@ impl Bench {
 
 async fn outbox(server: &Server, keys: u64) -> Result<Bench> {
     let url = server.fresh_database();
-    anabranch_outbox::init(&Database::from_url(&url)?, &OutboxTable::named("outbox")?, false).await?;
+    anabranch_outbox::init(&Database::from_url(&url)?, &OutboxTable::named("outbox")?, false)
+        .await?;
     let local = Local::builder().with_options(EngineOptions::instant()).start().await?;
     local.engine().create_stream(&create_stream::Request {
         stream_name: Some(STREAM.to_owned()),

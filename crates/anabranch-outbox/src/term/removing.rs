@@ -44,7 +44,9 @@ impl LeaderTerm<'_> {
                 let _: FailedRemoval = self.leaving.removal_failed(rows, now_ms, LOCKED_MS);
             }
             RemovalResult::Refused { rows, why } => {
-                if let FailedRemoval::Alone(row) = self.leaving.removal_failed(rows, now_ms, REFUSED_MS) {
+                if let FailedRemoval::Alone(row) =
+                    self.leaving.removal_failed(rows, now_ms, REFUSED_MS)
+                {
                     let error = why.to_string();
                     self.relay.tell(RelayEvent::RemovalRefused { table, row: row.id, error });
                 }

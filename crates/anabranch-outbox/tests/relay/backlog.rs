@@ -1,6 +1,6 @@
 //! What one look costs does not grow with what waits.
 
-use crate::world::World;
+use crate::world::RelayFixture;
 use anabranch::event::RelayEvent;
 
 const ROWS: i64 = 1_000_000;
@@ -8,7 +8,7 @@ const PORTION: u32 = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     // The statistics know nothing of these rows: the plan must not need them.
     session
@@ -33,7 +33,7 @@ async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
 
 /// No step of the plan yields more rows than one look takes, or throws rows away. While the horizon
 /// stands no row can be late: those of transactions are not read, and would be found by their index.
-async fn check_plan(world: &World, cursor: Option<i64>) {
+async fn check_plan(world: &RelayFixture, cursor: Option<i64>) {
     let (database, table) = (world.database(), &world.table);
     let plan = anabranch_outbox::explain(&database, table, cursor, PORTION).await.unwrap();
     let text = plan.join("\n");
@@ -48,7 +48,7 @@ async fn check_plan(world: &World, cursor: Option<i64>) {
 }
 
 /// However many rows are removed at a time, each is found by its id.
-async fn check_removal_plan(world: &World) {
+async fn check_removal_plan(world: &RelayFixture) {
     let (database, table) = (world.database(), &world.table);
     let plan = anabranch_outbox::explain(&database, table, None, 20_000).await.unwrap();
     let text = plan.join("\n");
@@ -57,7 +57,7 @@ async fn check_removal_plan(world: &World) {
 }
 
 /// A key that goes on costs its own rows, where its table has an index of keys.
-async fn check_key_plan(world: &World) {
+async fn check_key_plan(world: &RelayFixture) {
     let (database, table) = (world.database(), &world.table);
     let plan =
         anabranch_outbox::explain_key(&database, table, ("k7", ROWS), PORTION).await.unwrap();

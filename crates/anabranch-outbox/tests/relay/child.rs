@@ -3,7 +3,7 @@
 use crate::stage::STREAM;
 use anabranch::producer::Aggregation;
 use anabranch_local::Local;
-use anabranch_outbox::{Database, Relay, OutboxTable};
+use anabranch_outbox::{Database, OutboxTable, Relay};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,9 +37,12 @@ pub(crate) fn spawn(url: &str, local: &Local, takeover: Option<Duration>) -> Chi
 async fn child() {
     let Ok(url) = std::env::var(DATABASE) else { return };
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
-    let mut relay =
-        Relay::new(Database::from_url(&url).unwrap(), OutboxTable::named("outbox").unwrap(), STREAM)
-            .with_poll(Duration::from_millis(100));
+    let mut relay = Relay::new(
+        Database::from_url(&url).unwrap(),
+        OutboxTable::named("outbox").unwrap(),
+        STREAM,
+    )
+    .with_poll(Duration::from_millis(100));
     relay = match std::env::var(TAKEOVER) {
         Ok(ms) => relay
             .with_takeover_timeout(Duration::from_millis(ms.parse().unwrap()))

@@ -3,15 +3,15 @@
 
 use crate::child;
 use crate::stage::{STREAM, number};
-use crate::valve::Valve;
-use crate::world::{Session, World};
+use crate::valve::TcpValve;
+use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use anabranch::producer::Aggregation;
 use anabranch::stream::AwsKinesis;
 use anabranch_local::Local;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_outbox::{Database, Envelope, RowFormat, Relay};
+use anabranch_outbox::{Database, Envelope, Relay, RowFormat};
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const TAKEOVER: Duration = Duration::from_secs(2);
 
 /// Who sent a record: the first relay sends envelopes, the second one data alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum SentBy {
     First,
     Second,
 }
@@ -38,7 +38,7 @@ fn is_waiting(event: &RelayEvent) -> bool {
 }
 
 /// Writes rows of one key, with their numbers.
-async fn fill(session: &mut Session, numbers: std::ops::RangeInclusive<u64>) {
+async fn fill(session: &mut AppSession, numbers: std::ops::RangeInclusive<u64>) {
     let (first, last) = (numbers.start(), numbers.end());
     session
         .run(&format!(
@@ -48,7 +48,7 @@ async fn fill(session: &mut Session, numbers: std::ops::RangeInclusive<u64>) {
         .await;
 }
 
-async fn until_some_are_sent(session: &mut Session) {
+async fn until_some_are_sent(session: &mut AppSession) {
     let all = i64::try_from(ROWS).unwrap();
     while session.number("SELECT count(*) FROM outbox").await == all {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -57,29 +57,29 @@ async fn until_some_are_sent(session: &mut Session) {
 
 /// Every row came, by first delivery in order; and `late` records of the first relay, at the most,
 /// came behind the takeover.
-async fn check(world: &World, rows: u64, late: usize) {
+async fn check(world: &RelayFixture, rows: u64, late: usize) {
     let records = world.stage.read_all().await;
     let read = |data: &[u8]| match Envelope::read(data) {
-        Ok(envelope) => (By::First, number(&envelope.data)),
-        Err(_) => (By::Second, number(data)),
+        Ok(envelope) => (SentBy::First, number(&envelope.data)),
+        Err(_) => (SentBy::Second, number(data)),
     };
-    let sent: Vec<(By, u64)> = records.iter().map(|record| read(&record.data)).collect();
+    let sent: Vec<(SentBy, u64)> = records.iter().map(|record| read(&record.data)).collect();
     let mut seen = BTreeSet::new();
     let first: Vec<u64> =
         sent.iter().map(|(_, row)| *row).filter(|row| seen.insert(*row)).collect();
     assert_eq!(first, (1..=rows).collect::<Vec<_>>());
-    let of = |by: By| sent.iter().filter(move |(sender, _)| *sender == by);
-    assert!(of(By::First).count() > 0 && of(By::Second).count() > 0, "nobody took over");
-    let takeover = sent.iter().position(|(by, _)| *by == By::Second).unwrap();
-    let behind: Vec<_> = sent[takeover..].iter().filter(|(by, _)| *by == By::First).collect();
+    let of = |by: SentBy| sent.iter().filter(move |(sender, _)| *sender == by);
+    assert!(of(SentBy::First).count() > 0 && of(SentBy::Second).count() > 0, "nobody took over");
+    let takeover = sent.iter().position(|(by, _)| *by == SentBy::Second).unwrap();
+    let behind: Vec<_> = sent[takeover..].iter().filter(|(by, _)| *by == SentBy::First).collect();
     assert!(behind.len() <= late, "{} came behind the takeover: {behind:?}", behind.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_lost_its_database_sends_nothing_behind_the_one_that_took_over() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let port = world.server.port();
-    let valve = Valve::before(port).await;
+    let valve = TcpValve::before(port).await;
     let url = world.url.replace(&format!(":{port}/"), &format!(":{}/", valve.port()));
     let mut session = world.session().await;
     fill(&mut session, 1..=ROWS).await;
@@ -123,7 +123,7 @@ impl Drop for Process {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_stood_still_sends_nothing_behind_the_one_that_took_over() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     fill(&mut session, 1..=ROWS).await;
     world.stage.fault(Operation::PutRecords, SLOW, 1.0);
@@ -150,16 +150,16 @@ async fn a_relay_that_stood_still_sends_nothing_behind_the_one_that_took_over() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_lost_its_stream_makes_way_for_one_that_has_it() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let engine = Arc::clone(&world.stage.engine);
     let local = Local::builder().with_engine(engine).start().await.unwrap();
     let port = local.endpoint().rsplit(':').next().unwrap().trim_matches('/').parse().unwrap();
-    let valve = Valve::before(port).await;
+    let valve = TcpValve::before(port).await;
     let through = format!("http://127.0.0.1:{}", valve.port());
     let config = local.sdk_config().into_builder().endpoint_url(through).build();
     let relay = world.relay().with_stall_timeout(Duration::from_millis(500));
-    let first = World::start_on(relay, AwsKinesis::new(&config));
+    let first = RelayFixture::start_on(relay, AwsKinesis::new(&config));
     first.until("the lead", is_leading).await;
     fill(&mut session, 1..=20).await;
     world.until_empty().await;

@@ -1,6 +1,6 @@
 //! A stream that refuses the relay for a while: rows wait in the table, and no key is parked.
 
-use crate::world::{Session, World};
+use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -16,7 +16,7 @@ fn patient(relay: Relay) -> Relay {
 }
 
 /// Writes rows of several keys, each with its number.
-async fn fill(session: &mut Session) {
+async fn fill(session: &mut AppSession) {
     session
         .run(&format!(
             "INSERT INTO outbox (partition_key, data) \
@@ -25,7 +25,7 @@ async fn fill(session: &mut Session) {
         .await;
 }
 
-async fn check_all_came_once_in_order(world: &World) {
+async fn check_all_came_once_in_order(world: &RelayFixture) {
     for key in 0..KEYS {
         let numbers = (1..=ROWS).filter(|number| number % KEYS == key);
         let expected: Vec<String> = numbers.map(|number| number.to_string()).collect();
@@ -45,7 +45,7 @@ async fn rows_wait_in_the_table_while_the_relay_is_refused_and_go_on_by_themselv
         (FaultEffect::UnknownClient, "UnrecognizedClientException"),
         (FaultEffect::ExpireToken, "ExpiredTokenException"),
     ] {
-        let Some(world) = World::new().await else { return };
+        let Some(world) = RelayFixture::new().await else { return };
         let mut session = world.session().await;
         let rule = world.stage.fault(Operation::PutRecords, effect, 1.0);
         fill(&mut session).await;
@@ -67,7 +67,7 @@ async fn rows_wait_in_the_table_while_the_relay_is_refused_and_go_on_by_themselv
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let rule = world.stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     fill(&mut session).await;
@@ -87,7 +87,7 @@ async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_is_stopped_while_it_is_refused_leaves_its_rows_and_ends_well() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     world.stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     fill(&mut session).await;

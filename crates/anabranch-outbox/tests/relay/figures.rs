@@ -1,7 +1,7 @@
 //! The metrics: what waits, since when, what was sent, and what is parked.
 
 use crate::stage::STREAM;
-use crate::world::World;
+use crate::world::RelayFixture;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_outbox::OutboxTable;
@@ -15,22 +15,22 @@ use std::time::Duration;
 
 /// Keeps every figure by name and table.
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<BTreeMap<String, f64>>>);
+struct MetricsRecorder(Arc<Mutex<BTreeMap<String, f64>>>);
 
 /// One figure of a book.
-struct Entry {
-    book: Book,
+struct RecordedMetric {
+    book: MetricsRecorder,
     name: String,
 }
 
-impl Entry {
+impl RecordedMetric {
     fn change(&self, change: impl FnOnce(&mut f64)) {
         change(self.book.0.lock().unwrap().entry(self.name.clone()).or_default());
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the test counts to ten")]
-impl CounterFn for Entry {
+impl CounterFn for RecordedMetric {
     fn increment(&self, value: u64) {
         self.change(|now| *now += value as f64);
     }
@@ -40,7 +40,7 @@ impl CounterFn for Entry {
     }
 }
 
-impl GaugeFn for Entry {
+impl GaugeFn for RecordedMetric {
     fn increment(&self, value: f64) {
         self.change(|now| *now += value);
     }
@@ -54,11 +54,11 @@ impl GaugeFn for Entry {
     }
 }
 
-impl Book {
-    fn entry(&self, key: &Key) -> Arc<Entry> {
+impl MetricsRecorder {
+    fn entry(&self, key: &Key) -> Arc<RecordedMetric> {
         let labels: Vec<_> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
         let name = format!("{} {}", key.name(), labels.join(","));
-        Arc::new(Entry { book: self.clone(), name })
+        Arc::new(RecordedMetric { book: self.clone(), name })
     }
 
     /// Waits until a figure of the table has a value.
@@ -74,7 +74,7 @@ impl Book {
     }
 }
 
-impl Recorder for Book {
+impl Recorder for MetricsRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -94,8 +94,8 @@ impl Recorder for Book {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
-    let Some(mut world) = World::bare() else { return };
-    let book = Book::default();
+    let Some(mut world) = RelayFixture::bare() else { return };
+    let book = MetricsRecorder::default();
     metrics::set_global_recorder(book.clone()).unwrap();
     // Its own name: the recorder hears of every relay of this program.
     world.table = OutboxTable::named("metered").unwrap();

@@ -2,7 +2,7 @@
 //! leaves.
 
 use crate::stage::STREAM;
-use crate::world::World;
+use crate::world::RelayFixture;
 use anabranch::event::RelayEvent;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -19,7 +19,7 @@ fn is_leading(event: &RelayEvent) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_relay_works_and_another_takes_over_when_it_goes() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let first = world.start(world.relay());
     first.until("the lead", is_leading).await;
@@ -45,7 +45,7 @@ async fn one_relay_works_and_another_takes_over_when_it_goes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_leaves_no_row_that_was_sent() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session
         .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 5000) n")
@@ -60,7 +60,7 @@ async fn a_stop_leaves_no_row_that_was_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_lost() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session
         .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 300) n")
@@ -95,7 +95,7 @@ async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_somebody_holds_are_removed_later_and_not_sent_again() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut session, mut other] = [world.session().await, world.session().await];
     let drawn = other.number("SELECT nextval('outbox_id_seq')").await;
     for number in 0..20 {
@@ -120,7 +120,7 @@ async fn rows_that_somebody_holds_are_removed_later_and_not_sent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let drawn = session.number("SELECT nextval('outbox_id_seq')").await;
     for number in 0..20 {
@@ -145,7 +145,7 @@ async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     session
@@ -164,7 +164,7 @@ async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_goes_and_comes_back_gets_every_row_that_was_not_sent() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let relay = world.start(world.relay());
     session.insert("a", "1").await;
@@ -182,7 +182,7 @@ async fn a_stream_that_goes_and_comes_back_gets_every_row_that_was_not_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_kept_are_marked_and_not_sent_again() {
-    let Some(mut world) = World::bare() else { return };
+    let Some(mut world) = RelayFixture::bare() else { return };
     world.table = world.table.with_after_send(AfterSend::Mark);
     anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
     let mut session = world.session().await;
@@ -202,7 +202,7 @@ async fn rows_that_are_kept_are_marked_and_not_sent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_at_the_start_is_told_by_name() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let missing = anabranch_outbox::Relay::new(world.database(), world.table.clone(), "nowhere");
     let error = world.start(missing).ended().await.unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");

@@ -1,11 +1,11 @@
 //! Interleavings in which a plain relay skips a row, or sends an effect before its cause.
 
-use crate::world::{Session, World};
+use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use anabranch_outbox::BlockingTransaction;
 
 /// Takes a transaction id now, as any earlier write of the application would.
-async fn begin(session: &mut Session) {
+async fn begin(session: &mut AppSession) {
     session.run("BEGIN").await;
     session.run("SELECT pg_current_xact_id()").await;
 }
@@ -16,7 +16,7 @@ fn is_held(event: &RelayEvent) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_commits_late_with_a_lower_id_is_sent() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut late, mut early] = [world.session().await, world.session().await];
     // The row with the lower id belongs to the later transaction, so the horizon lets the other pass.
     begin(&mut early).await;
@@ -35,7 +35,7 @@ async fn a_row_that_commits_late_with_a_lower_id_is_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_waits_while_an_older_transaction_runs_and_then_goes_without_a_word() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut old, mut new] = [world.session().await, world.session().await];
     begin(&mut old).await;
     let relay = world.start(world.relay());
@@ -55,7 +55,7 @@ async fn a_row_waits_while_an_older_transaction_runs_and_then_goes_without_a_wor
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_began_first_and_wrote_last_comes_last() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut first, mut second] = [world.session().await, world.session().await];
     begin(&mut first).await;
     second.insert("a", "cause").await;
@@ -70,7 +70,7 @@ async fn a_transaction_that_began_first_and_wrote_last_comes_last() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_below_the_horizon_waits_for_its_cause_above_it() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut effect, mut other, mut cause] =
         [world.session().await, world.session().await, world.session().await];
     begin(&mut effect).await;
@@ -90,7 +90,7 @@ async fn an_effect_below_the_horizon_waits_for_its_cause_above_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_waits_for_a_cause_that_the_cursor_has_passed() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut passer, mut effect, mut other, mut cause] = [
         world.session().await,
         world.session().await,
@@ -120,7 +120,7 @@ async fn an_effect_waits_for_a_cause_that_the_cursor_has_passed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_id_that_was_drawn_long_before_its_transaction_is_not_skipped() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let drawn = session.number("SELECT nextval('outbox_id_seq')").await;
     session.insert("a", "first").await;
@@ -137,7 +137,7 @@ async fn an_id_that_was_drawn_long_before_its_transaction_is_not_skipped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_rolled_back_and_prepared_transactions_and_of_savepoints_go_by_their_fate() {
-    let Some(mut world) = World::bare() else { return };
+    let Some(mut world) = RelayFixture::bare() else { return };
     // Whoever notifies can't prepare.
     world.table = world.table.with_notify(false);
     anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
@@ -170,7 +170,7 @@ async fn rows_of_rolled_back_and_prepared_transactions_and_of_savepoints_go_by_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ids_that_begin_again_are_other_rows() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let relay = world.start(world.relay());
     session.insert("a", "old").await;
@@ -184,7 +184,7 @@ async fn ids_that_begin_again_are_other_rows() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_from_a_server_with_higher_transaction_ids_is_sent() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let relay = world.start(world.relay());
     session
@@ -198,7 +198,7 @@ async fn a_row_from_a_server_with_higher_transaction_ids_is_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_rows_from_a_server_with_higher_transaction_ids_than_one_look_takes_are_sent() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session
         .run(

@@ -1,11 +1,11 @@
 //! A row that can never be sent stops its key, and nothing else.
 
-use crate::world::{Session, World};
+use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
-use anabranch_outbox::{RowFormat, RelayError};
+use anabranch_outbox::{RelayError, RowFormat};
 
 /// A row that no stream takes.
-enum Bad {
+enum UnsendableRow {
     TooLarge,
     DataHuge,
     HeadersHuge,
@@ -14,8 +14,8 @@ enum Bad {
     HashKey,
 }
 
-impl Bad {
-    async fn insert(&self, session: &mut Session) -> String {
+impl UnsendableRow {
+    async fn insert(&self, session: &mut AppSession) -> String {
         let long = "x".repeat(5_000);
         let huge = "repeat('x', 11000000)";
         let (key, hash, data, headers) = match self {
@@ -43,14 +43,14 @@ fn is_parked(event: &RelayEvent) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
     for (bad, word) in [
-        (Bad::TooLarge, "bytes"),
-        (Bad::DataHuge, "no stream takes"),
-        (Bad::HeadersHuge, "no stream takes"),
-        (Bad::KeyTooLong, "characters"),
-        (Bad::KeyEmpty, "empty"),
-        (Bad::HashKey, "12x"),
+        (UnsendableRow::TooLarge, "bytes"),
+        (UnsendableRow::DataHuge, "no stream takes"),
+        (UnsendableRow::HeadersHuge, "no stream takes"),
+        (UnsendableRow::KeyTooLong, "characters"),
+        (UnsendableRow::KeyEmpty, "empty"),
+        (UnsendableRow::HashKey, "12x"),
     ] {
-        let Some(world) = World::new().await else { return };
+        let Some(world) = RelayFixture::new().await else { return };
         let mut session = world.session().await;
         let key = bad.insert(&mut session).await;
         session.insert(&key, "behind").await;
@@ -77,10 +77,10 @@ async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_skipped_row_is_gone_and_its_key_goes_on_behind_it() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session.insert("a", "1").await;
-    Bad::TooLarge.insert(&mut session).await;
+    UnsendableRow::TooLarge.insert(&mut session).await;
     session.insert("a", "3").await;
     session.insert("b", "other").await;
     let relay = world.start(world.relay());
@@ -98,9 +98,9 @@ async fn a_skipped_row_is_gone_and_its_key_goes_on_behind_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_retried_goes_on_with_the_row_that_stopped_it() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     session.insert("a", "2").await;
     let relay = world.start(world.relay());
     relay.until("a parked key", is_parked).await;
@@ -122,17 +122,19 @@ async fn a_key_that_is_retried_goes_on_with_the_row_that_stopped_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    Bad::HashKey.insert(&mut session).await;
-    Bad::KeyEmpty.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
+    UnsendableRow::KeyEmpty.insert(&mut session).await;
     let relay = world.start(world.relay().with_max_blocked_keys(2).with_read_limit(1, 1));
     relay.until("a parked key", is_parked).await;
     while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     session.insert("b", "other").await;
-    relay.until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 1, blocked_keys: 2, .. })).await;
+    relay
+        .until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 1, blocked_keys: 2, .. }))
+        .await;
     assert_eq!(world.delivered().await, Vec::<String>::new());
     anabranch_outbox::skip(&world.database(), &world.table, 1).await.unwrap().unwrap();
     world.until_delivered(1).await;
@@ -140,7 +142,7 @@ async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
 }
 
 /// Key `a` is parked at row 3. `before` of its rows 1 and 2 go nevertheless, all once it is skipped.
-async fn check_rows_before(world: &World, before: &[&str]) {
+async fn check_rows_before(world: &RelayFixture, before: &[&str]) {
     let mut session = world.session().await;
     session.insert("a", "behind").await;
     session.insert("b", "other").await;
@@ -157,11 +159,11 @@ async fn check_rows_before(world: &World, before: &[&str]) {
 async fn rows_before_the_one_that_parks_their_key_are_sent() {
     // With a line of `outbox_parked`: a relay left it, and ended with the first two on their way.
     for parked in [false, true] {
-        let Some(world) = World::new().await else { return };
+        let Some(world) = RelayFixture::new().await else { return };
         let mut session = world.session().await;
         session.insert("a", "1").await;
         session.insert("a", "2").await;
-        Bad::HashKey.insert(&mut session).await;
+        UnsendableRow::HashKey.insert(&mut session).await;
         if parked {
             park(&mut session, 3).await;
         }
@@ -177,8 +179,9 @@ async fn rows_before_the_one_that_parks_their_key_are_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_come_late_before_the_one_that_parked_their_key_are_not_skipped() {
     // A bad hash key never reaches the producer. What the stream refuses stops the producer's key.
-    for (bad, before) in [(Bad::HashKey, &["1", "2"][..]), (Bad::TooLarge, &[])] {
-        let Some(world) = World::new().await else { return };
+    for (bad, before) in [(UnsendableRow::HashKey, &["1", "2"][..]), (UnsendableRow::TooLarge, &[])]
+    {
+        let Some(world) = RelayFixture::new().await else { return };
         let [mut early, mut late] = [world.session().await, world.session().await];
         early.run("BEGIN; SELECT pg_current_xact_id()").await;
         late.run("BEGIN").await;
@@ -196,19 +199,19 @@ async fn rows_that_come_late_before_the_one_that_parked_their_key_are_not_skippe
 }
 
 /// Parks key `a` at a row, as a relay does.
-async fn park(session: &mut Session, row: i64) {
+async fn park(session: &mut AppSession, row: i64) {
     let sql = "INSERT INTO outbox_parked (row_id, partition_key, reason) VALUES";
     session.run(&format!("{sql} ({row}, 'a', 'bad')")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session.insert("a", "1").await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     session.insert("a", "3").await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     session.insert("a", "5").await;
     // Both stand parked, as when the first of them came late.
     park(&mut session, 2).await;
@@ -226,9 +229,9 @@ async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_goes_on_with_many_rows_keeps_its_order_while_more_come() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     for number in 2..=100 {
         session.insert("a", &number.to_string()).await;
     }
@@ -249,12 +252,12 @@ async fn a_key_that_goes_on_with_many_rows_keeps_its_order_while_more_come() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_keys_that_are_retried_go_on() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let (database, table) = (world.database(), &world.table);
     assert_eq!(anabranch_outbox::retry_all(&database, table).await.unwrap(), None);
-    Bad::HashKey.insert(&mut session).await;
-    Bad::KeyEmpty.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
+    UnsendableRow::KeyEmpty.insert(&mut session).await;
     session.insert("a", "3").await;
     let relay = world.start(world.relay());
     while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
@@ -272,9 +275,9 @@ async fn all_keys_that_are_retried_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_that_are_not_sent_park_nothing() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    Bad::HeadersHuge.insert(&mut session).await;
+    UnsendableRow::HeadersHuge.insert(&mut session).await;
     let relay = world.start(world.relay().with_format(RowFormat::Data));
     world.until_empty().await;
     assert_eq!(world.stage.read_all().await.len(), 1);
@@ -283,13 +286,13 @@ async fn headers_that_are_not_sent_park_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_wait_are_counted_for_each_parked_key() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     // A row without a key is one with an empty key.
     session.run("ALTER TABLE outbox ALTER partition_key DROP NOT NULL").await;
     session.run("INSERT INTO outbox (partition_key, data) VALUES (NULL, '1')").await;
-    Bad::KeyEmpty.insert(&mut session).await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::KeyEmpty.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     let relay = world.start(world.relay());
     while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -302,7 +305,7 @@ async fn rows_that_wait_are_counted_for_each_parked_key() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_that_are_asked_for_suffice_to_park_a_key() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let name = world.url.rsplit('/').next().unwrap().to_owned();
     session
@@ -312,7 +315,7 @@ async fn the_rights_that_are_asked_for_suffice_to_park_a_key() {
              GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_parked TO parks_{name}"
         ))
         .await;
-    Bad::HashKey.insert(&mut session).await;
+    UnsendableRow::HashKey.insert(&mut session).await;
     session.insert("b", "other").await;
     let url = format!("postgres://parks_{name}:x@127.0.0.1:{}/{name}", world.server.port());
     let database = anabranch_outbox::Database::from_url(&url).unwrap();
@@ -325,7 +328,7 @@ async fn the_rights_that_are_asked_for_suffice_to_park_a_key() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_the_database_will_not_remove_are_sent_once() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
     session.insert("a", "1").await;
@@ -342,7 +345,7 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
 }
 
 /// Rows 1 to 300 of a few keys, and something that keeps these from going.
-async fn with_kept(session: &mut Session, kept: &[i64]) {
+async fn with_kept(session: &mut AppSession, kept: &[i64]) {
     session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
     session
         .run(
@@ -357,14 +360,13 @@ async fn with_kept(session: &mut Session, kept: &[i64]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     with_kept(&mut session, &[17, 150]).await;
     // Far fewer than there are, so that rows that stay with the others would soon be all.
     let relay = world.start(world.relay().with_max_held(20));
     for name in [17, 150] {
-        let is_named =
-            |event: &RelayEvent| matches!(event, RelayEvent::RemovalRefused { row, .. } if *row == name);
+        let is_named = |event: &RelayEvent| matches!(event, RelayEvent::RemovalRefused { row, .. } if *row == name);
         relay.until("the row's name", is_named).await;
     }
     while session.number("SELECT count(*) FROM outbox").await > 2 {
@@ -381,7 +383,7 @@ async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_that_leaves_sent_rows_in_the_table_says_so() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let [mut session, mut holder] = [world.session().await, world.session().await];
     with_kept(&mut session, &[17]).await;
     holder.run("BEGIN").await;
@@ -396,7 +398,7 @@ async fn a_stop_that_leaves_sent_rows_in_the_table_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_stayed_have_one_more_chance_at_a_stop() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     with_kept(&mut session, &[17]).await;
     let relay = world.start(world.relay());

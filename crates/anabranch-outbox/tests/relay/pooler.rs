@@ -1,7 +1,7 @@
 //! A relay behind a pooler in transaction mode whose connections are all in use.
 
 use crate::postgres_server::bouncer::Bouncer;
-use crate::world::World;
+use crate::world::RelayFixture;
 use anabranch_outbox::{Database, Relay};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor};
@@ -27,7 +27,7 @@ async fn use_always(url: String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_pooler_whose_connections_are_all_in_use_is_refused_too() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let settings = "ignore_startup_parameters = extra_float_digits, options\n";
     let Some(bouncer) = Bouncer::start_with(0, settings) else { return };
     let url = bouncer.before(&world.url);

@@ -1,8 +1,8 @@
 //! What a consumer sees of rows that were sent twice: each once, with the memory for repeats.
 
 use crate::stage::STREAM;
-use crate::world::World;
-use anabranch::consumer::{Consumer, Delivery, HandlerError, Deduplicator};
+use crate::world::RelayFixture;
+use anabranch::consumer::{Consumer, Deduplicator, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch_model::lease::Layout;
 use anabranch_outbox::Envelope;
@@ -16,7 +16,7 @@ const ROWS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session
         .run(&format!(
@@ -32,7 +32,8 @@ async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order(
         drop(relay);
     }
     let sent = world.delivered().await.len();
-    let (handled, repeats) = (Arc::new(Mutex::new(Vec::new())), Deduplicator::with_capacity(10_000));
+    let (handled, repeats) =
+        (Arc::new(Mutex::new(Vec::new())), Deduplicator::with_capacity(10_000));
     let given = Arc::new(AtomicUsize::new(0));
     let (note, count) = (Arc::clone(&handled), Arc::clone(&given));
     let handle = move |record: Delivery| {

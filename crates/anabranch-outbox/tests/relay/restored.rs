@@ -1,6 +1,6 @@
 //! Ids that come again and rows that come back: a truncated table, a restore, a row removed by hand.
 
-use crate::world::{Session, World};
+use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn is_parked(event: &RelayEvent) -> bool {
 }
 
 /// Writes a row that no stream takes.
-async fn insert_bad(session: &mut Session, key: &str) {
+async fn insert_bad(session: &mut AppSession, key: &str) {
     session
         .run(&format!(
             "INSERT INTO outbox (partition_key, explicit_hash_key, data) VALUES ('{key}', 'x', '')"
@@ -20,7 +20,7 @@ async fn insert_bad(session: &mut Session, key: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_goes_on_when_the_row_that_parked_it_was_removed_by_hand() {
     for restart in [false, true] {
-        let Some(world) = World::new().await else { return };
+        let Some(world) = RelayFixture::new().await else { return };
         let mut session = world.session().await;
         insert_bad(&mut session, "a").await;
         session.insert("a", "behind").await;
@@ -42,7 +42,7 @@ async fn a_key_goes_on_when_the_row_that_parked_it_was_removed_by_hand() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_has_the_id_of_a_parked_one_is_neither_stopped_nor_skipped() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     insert_bad(&mut session, "a").await;
     let relay = world.start(world.relay());
@@ -63,7 +63,7 @@ async fn a_row_that_has_the_id_of_a_parked_one_is_neither_stopped_nor_skipped() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let relay = world.start(world.relay());
     session.insert("b", "1").await;
@@ -89,7 +89,7 @@ async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_restored_behind_the_cursor_are_found_and_told_of() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     session.insert("c", "1").await;
     insert_bad(&mut session, "p").await;

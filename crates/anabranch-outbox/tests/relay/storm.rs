@@ -5,8 +5,8 @@
 
 use crate::child;
 use crate::postgres_server::Server;
-use crate::stage::Stage;
-use crate::world::Session;
+use crate::stage::ProducerFixture;
+use crate::world::AppSession;
 use anabranch_local::Local;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -40,7 +40,7 @@ async fn every_committed_row_comes_in_order_and_no_other_does_through_kills_of_e
             KEYS - 1
         ))
         .await;
-    let stage = Stage::new(3);
+    let stage = ProducerFixture::new(3);
     let local = Local::builder().with_engine(Arc::clone(&stage.engine)).start().await.unwrap();
     stage.fault(Operation::PutRecords, FaultEffect::DropReply, 0.05);
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.05);
@@ -91,9 +91,9 @@ fn end(relay: Option<Child>) {
     }
 }
 
-async fn connect(url: &str) -> Result<Session, sqlx::Error> {
+async fn connect(url: &str) -> Result<AppSession, sqlx::Error> {
     let options: PgConnectOptions = url.parse()?;
-    Ok(Session(PgConnection::connect_with(&options).await?))
+    Ok(AppSession(PgConnection::connect_with(&options).await?))
 }
 
 /// Writes until it is told to end. A server that dies costs it its transaction, no more.
@@ -112,7 +112,10 @@ async fn write(url: String, seed: u64, over: Arc<AtomicBool>) {
     }
 }
 
-async fn transaction(session: &mut Session, chance: &mut fastrand::Rng) -> Result<(), sqlx::Error> {
+async fn transaction(
+    session: &mut AppSession,
+    chance: &mut fastrand::Rng,
+) -> Result<(), sqlx::Error> {
     let key = format!("k{}", chance.u64(..KEYS));
     let mut run = async |sql: String| session.0.execute(AssertSqlSafe(sql)).await.map(drop);
     run("BEGIN".to_owned()).await?;
@@ -135,7 +138,7 @@ async fn transaction(session: &mut Session, chance: &mut fastrand::Rng) -> Resul
 }
 
 /// Per key the first deliveries are the committed rows, by the counter that the row lock protects.
-async fn check(session: &mut Session, stage: &Stage) {
+async fn check(session: &mut AppSession, stage: &ProducerFixture) {
     let committed: Vec<(String, i64, String)> =
         sqlx::query_as("SELECT key, number, nonce FROM truth")
             .fetch_all(&mut session.0)

@@ -1,9 +1,9 @@
 //! `init`, tables of other people's making, and what stands in a relay's way.
 
-use crate::world::World;
-use anabranch_outbox::{ColumnNames, RelayError, OutboxTable};
+use crate::world::RelayFixture;
+use anabranch_outbox::{ColumnNames, OutboxTable, RelayError};
 
-async fn problems(world: &World) -> String {
+async fn problems(world: &RelayFixture) -> String {
     match anabranch_outbox::init(&world.database(), &world.table, false).await {
         Err(error @ RelayError::Table { .. }) => error.to_string(),
         other => panic!("{other:?}"),
@@ -12,7 +12,7 @@ async fn problems(world: &World) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn init_may_be_run_again_and_then_does_nothing() {
-    let Some(world) = World::bare() else { return };
+    let Some(world) = RelayFixture::bare() else { return };
     let (database, table) = (world.database(), &world.table);
     let printed = anabranch_outbox::init(&database, table, true).await.unwrap();
     let mut session = world.session().await;
@@ -26,7 +26,7 @@ async fn init_may_be_run_again_and_then_does_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_another_making_is_adopted_with_the_rows_that_it_has() {
-    let Some(mut world) = World::bare() else { return };
+    let Some(mut world) = RelayFixture::bare() else { return };
     let mut session = world.session().await;
     session
         .run(
@@ -104,7 +104,7 @@ async fn what_stands_in_the_way_is_told_with_the_way_out() {
             &["created_at is of type text", "--columns created_at="],
         ),
     ] {
-        let Some(world) = World::bare() else { return };
+        let Some(world) = RelayFixture::bare() else { return };
         world.session().await.run(sql).await;
         let told = if sql.contains("transaction_id bigint") {
             // It can't be altered, so it is told before anything is tried.
@@ -121,7 +121,7 @@ async fn what_stands_in_the_way_is_told_with_the_way_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_without_the_rights_is_told_which_it_lacks() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     let name = world.url.rsplit('/').next().unwrap().to_owned();
     session
@@ -142,7 +142,7 @@ async fn a_role_without_the_rights_is_told_which_it_lacks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_parked_keys_of_an_older_version_is_brought_up_to_date() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     world.session().await.run("ALTER TABLE outbox_parked DROP COLUMN transaction_id").await;
     let told = world.start(world.relay()).ended().await.unwrap_err().to_string();
     assert!(told.contains("outbox_parked") && told.contains("relay init"), "{told}");
@@ -153,7 +153,7 @@ async fn a_table_of_parked_keys_of_an_older_version_is_brought_up_to_date() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_that_no_clock_shows_stops_nothing() {
-    let Some(world) = World::new().await else { return };
+    let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     for (number, time) in ["-infinity", "infinity", "294276-12-31", "0001-01-01"].iter().enumerate()
     {

@@ -7,14 +7,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub(crate) struct Valve {
+pub(crate) struct TcpValve {
     port: u16,
     is_open: Arc<watch::Sender<bool>>,
     /// Ends with the valve.
     _task: JoinSet<()>,
 }
 
-impl Valve {
+impl TcpValve {
     /// An open way to this port.
     pub(crate) async fn before(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

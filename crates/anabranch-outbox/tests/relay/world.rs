@@ -1,10 +1,10 @@
 //! A database with an outbox, a stream, and relays between them.
 
 use crate::postgres_server::Server;
-use crate::stage::{STREAM, Stage};
+use crate::stage::{ProducerFixture, STREAM};
 use anabranch::event::{Event, Events, ProducerEvent, RelayEvent};
 use anabranch::stream::api::StreamApi;
-use anabranch_outbox::{Database, Envelope, Relay, RelayError, OutboxTable};
+use anabranch_outbox::{Database, Envelope, OutboxTable, Relay, RelayError};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 const LOOKS: u32 = 6_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-pub(crate) struct World {
+pub(crate) struct RelayFixture {
     pub(crate) server: Arc<Server>,
     pub(crate) url: String,
-    pub(crate) stage: Stage,
+    pub(crate) stage: ProducerFixture,
     pub(crate) table: OutboxTable,
 }
 
-impl World {
+impl RelayFixture {
     /// A database with an outbox that `init` made. `None` where there is no PostgreSQL.
     pub(crate) async fn new() -> Option<Self> {
         let world = Self::bare()?;
@@ -35,7 +35,12 @@ impl World {
     pub(crate) fn bare() -> Option<Self> {
         let server = Server::shared()?;
         let url = server.fresh_database();
-        Some(Self { server, url, stage: Stage::new(2), table: OutboxTable::named("outbox").unwrap() })
+        Some(Self {
+            server,
+            url,
+            stage: ProducerFixture::new(2),
+            table: OutboxTable::named("outbox").unwrap(),
+        })
     }
 
     pub(crate) fn database(&self) -> Database {
@@ -43,9 +48,9 @@ impl World {
     }
 
     /// A session of the application's own.
-    pub(crate) async fn session(&self) -> Session {
+    pub(crate) async fn session(&self) -> AppSession {
         let options: PgConnectOptions = self.url.parse().unwrap();
-        Session(PgConnection::connect_with(&options).await.unwrap())
+        AppSession(PgConnection::connect_with(&options).await.unwrap())
     }
 
     pub(crate) fn relay(&self) -> Relay {
@@ -55,12 +60,12 @@ impl World {
     }
 
     /// Starts a relay.
-    pub(crate) fn start(&self, relay: Relay) -> Running {
+    pub(crate) fn start(&self, relay: Relay) -> RunningRelay {
         Self::start_on(relay, self.stage.api())
     }
 
     /// Starts a relay that has its own way to the stream.
-    pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> Running {
+    pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> RunningRelay {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let paused = Arc::new(Mutex::new(Vec::new()));
         let (listener, causes) = (Arc::clone(&heard), Arc::clone(&paused));
@@ -75,7 +80,7 @@ impl World {
         let mut task = JoinSet::new();
         let stopped = stop.clone();
         task.spawn(async move { relay.run(&api, stopped).await });
-        Running { stop, task, heard, paused }
+        RunningRelay { stop, task, heard, paused }
     }
 
     /// Every event in the stream, as `key data`, shard by shard.
@@ -120,9 +125,9 @@ impl World {
 }
 
 /// A session of the application's own.
-pub(crate) struct Session(pub(crate) PgConnection);
+pub(crate) struct AppSession(pub(crate) PgConnection);
 
-impl Session {
+impl AppSession {
     pub(crate) async fn run(&mut self, sql: &str) {
         self.0.execute(AssertSqlSafe(sql)).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
@@ -147,14 +152,14 @@ impl Session {
 }
 
 /// A relay at work. Dropped, it ends at once, as in a crash.
-pub(crate) struct Running {
+pub(crate) struct RunningRelay {
     stop: CancellationToken,
     task: JoinSet<Result<(), RelayError>>,
     heard: Arc<Mutex<Vec<RelayEvent>>>,
     paused: Arc<Mutex<Vec<String>>>,
 }
 
-impl Running {
+impl RunningRelay {
     /// Waits for an event.
     pub(crate) async fn until(&self, what: &str, is_it: impl Fn(&RelayEvent) -> bool) {
         for _ in 0..LOOKS {

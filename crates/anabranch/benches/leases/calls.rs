@@ -9,7 +9,7 @@ use anabranch::lease::{LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, Lease, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    Checkpoint, Lease, LeaseKey, LeaseToken, NewLease, Nonce, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;

@@ -1,10 +1,10 @@
 //! A lease store that counts what it is asked, and passes it on.
 
-use anabranch::lease::{LeaseStore, StorePoll, StoreError};
+use anabranch::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, KclProbe, WorkerRow,
-    WorkerChange, WorkerId, Write,
+    ApplicationFacts, KclProbe, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WorkerChange,
+    WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +44,7 @@ impl Kind {
 
 /// The calls so far, by kind.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallCounts {
     asked: [AtomicU64; Kind::ALL],
     refused: [AtomicU64; Kind::ALL],
     /// Calls that the store did not carry out.
@@ -55,7 +55,7 @@ pub(crate) struct Tally {
     call_ms: u64,
 }
 
-impl Tally {
+impl CallCounts {
     /// Of stores whose calls take so much longer, in milliseconds.
     pub(crate) fn slow(call_ms: u64) -> Self {
         Self { call_ms, ..Self::default() }
@@ -115,12 +115,12 @@ impl Tally {
 
 /// A store of one worker, counted together with others.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted<S> {
+pub(crate) struct CountingStore<S> {
     pub(crate) inner: S,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<CallCounts>,
 }
 
-impl<S: LeaseStore> LeaseStore for Counted<S> {
+impl<S: LeaseStore> LeaseStore for CountingStore<S> {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }

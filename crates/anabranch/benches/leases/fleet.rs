@@ -1,9 +1,11 @@
 //! Coordinators on one stream in process, and readers that have nothing to read.
 
-use crate::counted::{Counted, Tally};
-use anabranch::clock::{Rng, Clock};
+use crate::counted::{CallCounts, CountingStore};
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StopReason, StopResult};
+use anabranch::lease::{
+    Coordinator, CoordinatorSettings, FinishReason, LeaseHandle, LeaseStore, StopReason, StopResult,
+};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, EngineOptions};
@@ -75,7 +77,7 @@ pub(crate) fn settings(name: &str) -> CoordinatorSettings {
 
 /// One worker. Dropped, it stops as in a crash.
 pub(crate) struct Worker<S: LeaseStore> {
-    pub(crate) coordinator: Coordinator<Counted<S>, LocalKinesis>,
+    pub(crate) coordinator: Coordinator<CountingStore<S>, LocalKinesis>,
     /// When the first grip arrived.
     first_grip: watch::Receiver<Option<Instant>>,
     _readers: JoinSet<()>,
@@ -84,16 +86,15 @@ pub(crate) struct Worker<S: LeaseStore> {
 impl<S: LeaseStore> Worker<S> {
     pub(crate) async fn start(
         store: S,
-        tally: &Arc<Tally>,
+        tally: &Arc<CallCounts>,
         stream: &LocalKinesis,
         settings: CoordinatorSettings,
         clock: Clock,
         chance: Rng,
     ) -> Result<Self, String> {
-        let store = Arc::new(Counted { inner: store, tally: tally.clone() });
+        let store = Arc::new(CountingStore { inner: store, tally: tally.clone() });
         let api = Arc::new(stream.clone());
-        let started =
-            Coordinator::start(store, api, settings, clock, chance, Events::none()).await;
+        let started = Coordinator::start(store, api, settings, clock, chance, Events::none()).await;
         let (coordinator, grips) = started.map_err(|error| error.to_string())?;
         let (grip_came, first_grip) = watch::channel(None);
         let mut readers = JoinSet::new();
@@ -121,7 +122,7 @@ impl<S: LeaseStore> Worker<S> {
 }
 
 async fn hold_all<S: LeaseStore>(
-    mut grips: mpsc::Receiver<LeaseHandle<Counted<S>, LocalKinesis>>,
+    mut grips: mpsc::Receiver<LeaseHandle<CountingStore<S>, LocalKinesis>>,
     came: watch::Sender<Option<Instant>>,
 ) {
     let mut readers = JoinSet::new();

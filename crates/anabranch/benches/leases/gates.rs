@@ -1,8 +1,8 @@
 //! A first start on a stream whose shards all have parents past retention: each gate needs proof.
 
-use crate::counted::{Kind, Tally};
+use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, merged_stream, settings, split_stream, wait};
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::Layout;
@@ -39,7 +39,7 @@ pub(crate) async fn run() -> Result<(), String> {
 
 async fn measure(born: &str, stream: &LocalKinesis, workers: u32) -> Result<(), String> {
     let store = MemoryStore::new(Layout::Native);
-    let tally = Arc::new(Tally::slow(CALL_MS));
+    let tally = Arc::new(CallCounts::slow(CALL_MS));
     let (begin, mut starts) = (Instant::now(), JoinSet::new());
     for i in 0..workers {
         let (store, tally, stream) = (store.clone(), tally.clone(), stream.clone());

@@ -1,8 +1,8 @@
 //! A planned hand-over between two coordinators: from the second one's request to its grip.
 
 use crate::fleet::{Until, Worker, settings, stream, wait};
-use anabranch::clock::{Rng, Clock};
-use anabranch::lease::{LeaseStore, CoordinatorSettings};
+use anabranch::clock::{Clock, Rng};
+use anabranch::lease::{CoordinatorSettings, LeaseStore};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;

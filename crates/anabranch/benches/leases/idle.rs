@@ -2,10 +2,10 @@
 //!
 //! The coordinator makes the same calls whatever the store, so memory does for all of them.
 
-use crate::counted::{Kind, Tally};
+use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
 use crate::{LEASES, WORKERS};
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::lease::MemoryStore;
 use anabranch_model::lease::Layout;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn ratio(theirs: u64, ours: u64) -> f64 {
     theirs as f64 / ours as f64
 }
 
-async fn idle(layout: Layout) -> Result<Arc<Tally>, String> {
+async fn idle(layout: Layout) -> Result<Arc<CallCounts>, String> {
     let (store, stream, tally) = (MemoryStore::new(layout), stream(LEASES), Arc::default());
     let mut workers = Vec::new();
     let clock = Clock::of_runtime();

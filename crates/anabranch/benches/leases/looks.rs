@@ -8,10 +8,10 @@ use crate::stores::Stores;
 use anabranch::lease::CoordinatorSettings;
 
 /// How the defaults of a worker are changed.
-type Tune = fn(CoordinatorSettings) -> CoordinatorSettings;
+type SettingsChange = fn(CoordinatorSettings) -> CoordinatorSettings;
 
 /// The pauses between two looks that are compared, in milliseconds.
-const PAUSES: [(u64, Tune); 3] = [
+const PAUSES: [(u64, SettingsChange); 3] = [
     (500, |settings| CoordinatorSettings { poll_interval: Some(500), ..settings }),
     (1_000, |settings| CoordinatorSettings { poll_interval: Some(1_000), ..settings }),
     (2_000, |settings| CoordinatorSettings { poll_interval: Some(2_000), ..settings }),

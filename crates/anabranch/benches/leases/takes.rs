@@ -1,10 +1,10 @@
 //! A fleet that starts all at once on an empty store: how long until every lease is owned, and how
 //! often the workers are in each other's way.
 
-use crate::counted::{Kind, Tally};
+use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
 use crate::{LEASES, WORKERS};
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::lease::LeaseStore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(crate) async fn run<S: LeaseStore + Clone>(
     open: impl Fn(&str) -> Result<S, String>,
     conflicts: Option<fn(&S) -> u64>,
 ) -> Result<(), String> {
-    let (stream, tally) = (stream(LEASES), Arc::<Tally>::default());
+    let (stream, tally) = (stream(LEASES), Arc::<CallCounts>::default());
     let stores = (0..WORKERS).map(|_| open(crate::APPLICATION)).collect::<Result<Vec<S>, _>>()?;
     let begin = Instant::now();
     let mut starts = JoinSet::new();

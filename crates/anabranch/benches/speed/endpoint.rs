@@ -96,7 +96,9 @@ impl Endpoint {
     pub(crate) fn ours(&self, format: WireFormat) -> AwsKinesis {
         let http = match &self.certificate {
             None => HttpClient::from_env().expect("the environment has no mistake"),
-            Some(pem) => HttpClient::with_trusted_pem(pem).expect("the sink's certificate can be read"),
+            Some(pem) => {
+                HttpClient::with_trusted_pem(pem).expect("the sink's certificate can be read")
+            }
         };
         let config = self.config(SharedHttpClient::new(http.clone()));
         *self.last.borrow_mut() = Some(http);

@@ -49,7 +49,8 @@ pub(crate) async fn put(
 fn containers(bytes: usize) -> Vec<PutEntry> {
     let data = vec![b'x'; bytes];
     let keys = keys();
-    let mut builders: Vec<AggregateBuilder> = vec![AggregateBuilder::new(); crate::replies::SHARDS as usize];
+    let mut builders: Vec<AggregateBuilder> =
+        vec![AggregateBuilder::new(); crate::replies::SHARDS as usize];
     for key in keys.iter().cycle().take(RECORDS) {
         let shard = HashKey::of_partition_key(key).0 / (u128::MAX / builders.len() as u128 + 1);
         let part = Part { partition_key: key, explicit_hash_key: None, data: &data };

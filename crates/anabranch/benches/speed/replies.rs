@@ -194,7 +194,8 @@ fn records(aggregated: bool, bytes: usize, shard: u32) -> Vec<(String, Vec<u8>)>
     for _ in 0..users.div_ceil(each) {
         let mut builder = AggregateBuilder::new();
         for key in keys.by_ref().take(each) {
-            let entry = AggregateRecord { partition_key: &key, explicit_hash_key: None, data: &data };
+            let entry =
+                AggregateRecord { partition_key: &key, explicit_hash_key: None, data: &data };
             builder.add_within(&entry, 1 << 20);
         }
         let sealed = builder.close().expect("there are records in it").seal();

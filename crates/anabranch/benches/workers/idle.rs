@@ -1,6 +1,6 @@
 //! What a worker costs that has a hundred shards and nothing to do.
 
-use crate::stage::Stage;
+use crate::stage::WorkerFixture;
 use std::time::Duration;
 
 const SHARDS: i64 = 100;
@@ -19,7 +19,7 @@ pub(crate) async fn run() -> Result<(), String> {
 }
 
 async fn measure(how: &str, threads: Option<usize>) -> Result<(), String> {
-    let mut stage = Stage::new(SHARDS).await?;
+    let mut stage = WorkerFixture::new(SHARDS).await?;
     stage.spawn_with("a", threads)?;
     tokio::time::sleep(SETTLE).await;
     let pid = stage.pid("a");

@@ -5,7 +5,7 @@ use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use anabranch_model::ids::StreamName;
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_millis(50);
 const STREAM: &str = "orders";
 
 /// One delivery.
-pub(crate) struct Line {
+pub(crate) struct DeliveryLine {
     /// When, in milliseconds since 1970.
     pub(crate) at_ms: u64,
     /// The key.
@@ -33,7 +33,7 @@ pub(crate) struct Line {
 }
 
 /// A local stream, and what reads it.
-pub(crate) struct Stage {
+pub(crate) struct WorkerFixture {
     local: Local,
     folder: tempfile::TempDir,
     clock: Clock,
@@ -43,7 +43,7 @@ pub(crate) struct Stage {
     puts: JoinSet<Result<(), String>>,
 }
 
-impl Stage {
+impl WorkerFixture {
     /// A stream of so many shards, without records.
     pub(crate) async fn new(shards: i64) -> Result<Self, String> {
         let local = Local::builder().with_options(EngineOptions::instant()).start().await;
@@ -142,11 +142,11 @@ impl Stage {
     }
 
     /// Every delivery so far, in the order in which they were written down.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<DeliveryLine> {
         let text = std::fs::read_to_string(worker::log(self.folder.path())).unwrap_or_default();
         let line = |line: &str| {
             let mut words = line.split(' ');
-            Some(Line {
+            Some(DeliveryLine {
                 at_ms: words.next()?.parse().ok()?,
                 key: words.next()?.parse().ok()?,
                 number: words.next()?.parse().ok()?,
@@ -160,7 +160,7 @@ impl Stage {
     pub(crate) async fn until<T>(
         &self,
         what: &str,
-        say: impl Fn(&[Line]) -> Option<T>,
+        say: impl Fn(&[DeliveryLine]) -> Option<T>,
     ) -> Result<T, String> {
         let deadline_ms = self.clock.now_ms() + 60_000;
         while self.clock.now_ms() < deadline_ms {
@@ -178,7 +178,7 @@ impl Stage {
         self.puts.abort_all();
         while self.puts.join_next().await.is_some() {}
         let rounds = self.rounds();
-        let all = |lines: &[Line]| {
+        let all = |lines: &[DeliveryLine]| {
             let mut next = [0; KEYS];
             for line in lines {
                 if line.number == next[line.key] {
@@ -209,7 +209,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for WorkerFixture {
     fn drop(&mut self) {
         for worker in self.workers.values_mut() {
             let _ = worker.kill();

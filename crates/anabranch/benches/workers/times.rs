@@ -1,6 +1,6 @@
 //! How long it takes until the next record is handled elsewhere: medians of five.
 
-use crate::stage::{KEYS, Line, Stage};
+use crate::stage::{DeliveryLine, KEYS, WorkerFixture};
 use crate::worker::LEASE_TIME_MS;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,7 +10,7 @@ const RUNS: usize = 5;
 const SHARDS: i64 = 8;
 
 /// What one run gave: milliseconds, and records that came twice.
-type Run = Result<(u64, usize), String>;
+type TimedRun = Result<(u64, usize), String>;
 
 pub(crate) async fn run() -> Result<(), String> {
     println!("{RUNS} runs each, {KEYS} keys, a lease time of {LEASE_TIME_MS} ms, leases in SQLite");
@@ -22,7 +22,7 @@ pub(crate) async fn run() -> Result<(), String> {
     row("split to the children's first record", children, "").await
 }
 
-async fn row<F: Future<Output = Run>>(
+async fn row<F: Future<Output = TimedRun>>(
     what: &str,
     run: impl Fn() -> F,
     kcl: &str,
@@ -40,7 +40,7 @@ async fn row<F: Future<Output = Run>>(
 }
 
 /// The keys that a worker handles.
-fn keys_of(lines: &[Line], by: &str) -> BTreeSet<usize> {
+fn keys_of(lines: &[DeliveryLine], by: &str) -> BTreeSet<usize> {
     let mut owner = vec![""; KEYS];
     for line in lines {
         owner[line.key] = &line.by;
@@ -49,16 +49,16 @@ fn keys_of(lines: &[Line], by: &str) -> BTreeSet<usize> {
 }
 
 /// Until every key was handled.
-async fn all_flow(stage: &Stage) -> Result<(), String> {
-    let all = |lines: &[Line]| {
+async fn all_flow(stage: &WorkerFixture) -> Result<(), String> {
+    let all = |lines: &[DeliveryLine]| {
         let keys: BTreeSet<_> = lines.iter().map(|line| line.key).collect();
         (keys.len() == KEYS).then_some(())
     };
     stage.until("every key is handled", all).await
 }
 
-async fn cold_start() -> Run {
-    let mut stage = Stage::new(SHARDS).await?;
+async fn cold_start() -> TimedRun {
+    let mut stage = WorkerFixture::new(SHARDS).await?;
     stage.begin_to_put();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let begun_ms = stage.now_ms();
@@ -67,21 +67,21 @@ async fn cold_start() -> Run {
     Ok((first.saturating_sub(begun_ms), stage.close().await?))
 }
 
-async fn second_worker() -> Run {
+async fn second_worker() -> TimedRun {
     let (stage, ms) = two_workers().await?;
     Ok((ms, stage.close().await?))
 }
 
 /// Two workers with half of the shards each, and how long the second one needed for that.
-async fn two_workers() -> Result<(Stage, u64), String> {
-    let mut stage = Stage::new(SHARDS).await?;
+async fn two_workers() -> Result<(WorkerFixture, u64), String> {
+    let mut stage = WorkerFixture::new(SHARDS).await?;
     stage.begin_to_put();
     stage.spawn("a")?;
     all_flow(&stage).await?;
     let begun_ms = stage.now_ms();
     stage.spawn("b")?;
     // Eight shards of even width: half of them has about half of the keys.
-    let half = |lines: &[Line]| {
+    let half = |lines: &[DeliveryLine]| {
         let mut keys = BTreeSet::new();
         let by_b = lines.iter().filter(|line| line.by == "b");
         let half = by_b.filter(|line| keys.insert(line.key)).nth(KEYS * 3 / 8);
@@ -93,11 +93,11 @@ async fn two_workers() -> Result<(Stage, u64), String> {
     Ok((stage, at_ms.saturating_sub(begun_ms)))
 }
 
-async fn taken_over(signal: &str) -> Run {
+async fn taken_over(signal: &str) -> TimedRun {
     let (mut stage, _) = two_workers().await?;
     let moved = keys_of(&stage.lines(), "a");
     let at_ms = stage.end("a", signal)?;
-    let last = |lines: &[Line]| {
+    let last = |lines: &[DeliveryLine]| {
         let mut left = moved.clone();
         let by_b = lines.iter().filter(|line| line.by == "b" && line.at_ms >= at_ms);
         let mut last_ms = None;
@@ -112,8 +112,8 @@ async fn taken_over(signal: &str) -> Run {
     Ok((last_ms.saturating_sub(at_ms), stage.close().await?))
 }
 
-async fn children() -> Run {
-    let mut stage = Stage::new(1).await?;
+async fn children() -> TimedRun {
+    let mut stage = WorkerFixture::new(1).await?;
     stage.begin_to_put();
     stage.spawn("a")?;
     all_flow(&stage).await?;
@@ -121,7 +121,7 @@ async fn children() -> Run {
     let (at_ms, rounds) = (stage.now_ms(), stage.rounds());
     stage.split()?;
     // What is put after the split is in the children.
-    let first = |lines: &[Line]| {
+    let first = |lines: &[DeliveryLine]| {
         let mut keys: BTreeSet<usize> = (0..KEYS).collect();
         let of_children = lines.iter().filter(|line| line.number > rounds);
         of_children.filter_map(|line| (keys.remove(&line.key)).then_some(line.at_ms)).nth(KEYS - 1)

@@ -27,7 +27,14 @@ impl Default for KclMetrics {
     fn default() -> Self {
         let (worker, shards, fleet) = (None, 0, None);
         let (worker_dimension, stream_dimension) = (false, false);
-        Self { level: MetricsLevel::Detailed, worker_dimension, stream_dimension, worker, shards, fleet }
+        Self {
+            level: MetricsLevel::Detailed,
+            worker_dimension,
+            stream_dimension,
+            worker,
+            shards,
+            fleet,
+        }
     }
 }
 
@@ -42,8 +49,8 @@ enum MetricScope<'a> {
     Application,
 }
 
-use MetricsLevel::{Detailed, Summary};
 use MetricUnit::{Bytes, Count, Milliseconds};
+use MetricsLevel::{Detailed, Summary};
 
 impl KclMetrics {
     /// Says what an event means, by `add`.
@@ -58,7 +65,14 @@ impl KclMetrics {
     /// Says what is true at each publication.
     pub(super) fn before_flush(&self, mut add: impl FnMut(MetricSeries, f64)) {
         let operation = "RenewAllLeases";
-        self.put(&mut add, Summary, operation, MetricScope::Worker, ("CurrentLeases", Count), self.shards);
+        self.put(
+            &mut add,
+            Summary,
+            operation,
+            MetricScope::Worker,
+            ("CurrentLeases", Count),
+            self.shards,
+        );
         if let Some((workers, leases)) = self.fleet {
             let (operation, of) = ("TakeLeases", MetricScope::Worker);
             self.put(&mut add, Summary, operation, of, ("NumWorkers", Count), workers);
@@ -74,7 +88,9 @@ impl KclMetrics {
         match event {
             ShardEvent::Started { .. } => shards += 1,
             ShardEvent::Stopped { .. } => shards = shards.saturating_sub(1),
-            ShardEvent::Metrics { shard, records, bytes, calls: runs, busy_ms, behind_ms, .. } => {
+            ShardEvent::Metrics {
+                shard, records, bytes, calls: runs, busy_ms, behind_ms, ..
+            } => {
                 say(Summary, shard, ("RecordsProcessed", Count), *records);
                 say(Summary, shard, ("DataBytesProcessed", Bytes), *bytes);
                 if let Some(mean_ms) = busy_ms.checked_div(*runs) {
@@ -133,12 +149,16 @@ impl KclMetrics {
             self.put(&mut add, level, operation, MetricScope::Worker, metric, value);
         };
         match event {
-            LeaseEvent::LeaseLost { .. } => say(Summary, "RenewAllLeases", ("LostLeases", Count), 1),
+            LeaseEvent::LeaseLost { .. } => {
+                say(Summary, "RenewAllLeases", ("LostLeases", Count), 1);
+            }
             LeaseEvent::LeaseTaken { .. } => {
                 say(Summary, "TakeLeases", ("TakenLeases", Count), 1);
                 say(Detailed, "TakeLeases", ("TakeLease.Success", Count), 1);
             }
-            LeaseEvent::WorkerFenced { .. } => say(Summary, "TakeLeases", ("ExpiredLeases", Count), 1),
+            LeaseEvent::WorkerFenced { .. } => {
+                say(Summary, "TakeLeases", ("ExpiredLeases", Count), 1);
+            }
             LeaseEvent::StoreCallFailed { .. } => {
                 say(Summary, "RenewAllLeases", ("Success", Count), 0);
             }

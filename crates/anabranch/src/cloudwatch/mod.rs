@@ -25,7 +25,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tally::{MetricSeries, Statistics, MetricBuffer};
+use tally::{MetricBuffer, MetricSeries, Statistics};
 
 /// Metrics in one call, as KCL sends them.
 const BATCH: usize = 200;
@@ -103,7 +103,8 @@ impl CloudWatch {
         if config.http_client().is_none() {
             builder = builder.http_client(HttpClient::from_env_deferred());
         }
-        let inside = CloudWatchState { scribe: KclMetrics::default(), tally: MetricBuffer::new(QUEUE) };
+        let inside =
+            CloudWatchState { scribe: KclMetrics::default(), tally: MetricBuffer::new(QUEUE) };
         Self {
             client: Client::from_conf(builder.build()),
             namespace: application.into(),

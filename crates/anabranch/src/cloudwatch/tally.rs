@@ -95,7 +95,11 @@ mod tests {
     use super::*;
 
     fn series(name: &'static str) -> MetricSeries {
-        MetricSeries { name, unit: MetricUnit::Count, dimensions: vec![("Operation", "ProcessTask".into())] }
+        MetricSeries {
+            name,
+            unit: MetricUnit::Count,
+            dimensions: vec![("Operation", "ProcessTask".into())],
+        }
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::budget::MemoryBudget;
 use super::decode::Dispatcher;
 use super::fetch::poll::PollingReader;
-use super::fetch::{FetchEnd, FetchContext};
+use super::fetch::{FetchContext, FetchEnd};
 use super::lanes::{Chunk, LaneSender};
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::ShardTelemetry;
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
 use crate::stream::summaries::Summaries;

@@ -135,7 +135,12 @@ impl ShardBudget {
 
     /// Moves records that were pushed from the shard's own share to the common one. Where that has
     /// no room for long, they stay, and no more is read before they are done.
-    pub(super) async fn move_to_shared(&self, records: &[Record], own: ReplyReservation, clock: &Clock) -> ReplyReservation {
+    pub(super) async fn move_to_shared(
+        &self,
+        records: &[Record],
+        own: ReplyReservation,
+        clock: &Clock,
+    ) -> ReplyReservation {
         let units = u32::try_from(bytes(records).div_ceil(UNIT)).unwrap_or(u32::MAX).min(MOST);
         let replies = Arc::clone(&self.budget.replies).acquire_many_owned(units);
         tokio::select! {

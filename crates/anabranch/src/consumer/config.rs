@@ -3,11 +3,11 @@
 use super::control::{ControlCommand, StreamControl};
 use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
-use super::handler::{Batch, PerBatch, Delivery, PerRecord, HandlerError};
+use super::handler::{Batch, Delivery, HandlerError, PerBatch, PerRecord};
 use super::health::Health;
 use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use crate::lease::{LeaseStore, StreamSettings, TransactionalStore};
 use crate::stream::api::StreamApi;

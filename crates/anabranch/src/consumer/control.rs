@@ -1,7 +1,7 @@
 //! Streams that are added and removed while a consumer runs.
 
 use crate::lease::coordinator::ReadyStream;
-use crate::lease::{Coordinator, LeaseStore, CoordinatorStartError, StreamSettings};
+use crate::lease::{Coordinator, CoordinatorStartError, LeaseStore, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;

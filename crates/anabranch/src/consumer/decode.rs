@@ -8,7 +8,9 @@ use super::resume::Resume;
 use super::vitals::{FetchStep, ShardTelemetry};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
-use anabranch_model::aggregate::decode::{DecodedAggregate, AggregateFrame, UserRecords, decode_framed, frames};
+use anabranch_model::aggregate::decode::{
+    AggregateFrame, DecodedAggregate, UserRecords, decode_framed, frames,
+};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -139,7 +141,12 @@ impl Dispatcher {
     }
 
     /// Sends each lane its records. Dropped in the middle, it leaves in `progress` who has them.
-    async fn send(&self, slice: &mut LaneBuffer, at_end: bool, more: bool) -> Result<(), LanesStopped> {
+    async fn send(
+        &self,
+        slice: &mut LaneBuffer,
+        at_end: bool,
+        more: bool,
+    ) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
         self.vitals.enter(FetchStep::Lanes);
         self.progress.note_dispatched(to, slice.lanes.iter().map(Vec::len));

@@ -12,10 +12,11 @@
 use super::handler::{HandlerError, attempt};
 use super::progress::Progress;
 use super::shape::{HandlerCall, ProcessingMode, Work};
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::lease::grip::HeldLease;
 use crate::lease::{
-    StoreTransaction, TransactionCheckpoint, LeaseHandle, LeaseStore, StoreError, TransactionalStore,
+    LeaseHandle, LeaseStore, StoreError, StoreTransaction, TransactionCheckpoint,
+    TransactionalStore,
 };
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey, WriteRefusal};
@@ -170,13 +171,19 @@ impl<S: TransactionalStore> TransactionBatch<S> {
         // A transaction of a call before, of which nothing was known, may have been stored meanwhile,
         // and another lane may have read that. To replace that row would repeat its effects.
         if position_of(ticket.lane, ticket.lanes, &replaces) >= ticket.first {
-            return Err(CommitError::Refused { shard: shard(), why: WriteRefusal::CheckpointMoved });
+            return Err(CommitError::Refused {
+                shard: shard(),
+                why: WriteRefusal::CheckpointMoved,
+            });
         }
         // One of other lanes may have done some of these records, and nobody can tell which.
         let ahead = |lane: &Position| *lane >= ticket.first;
         if replaces.lanes().len() != ticket.lanes && replaces.lanes().iter().any(ahead) {
             desk.overtaken.cancel();
-            return Err(CommitError::Refused { shard: shard(), why: WriteRefusal::CheckpointBehind });
+            return Err(CommitError::Refused {
+                shard: shard(),
+                why: WriteRefusal::CheckpointBehind,
+            });
         }
         let to = raised(&replaces, &ticket.to);
         let nonce = desk.chance.nonce();
@@ -269,7 +276,10 @@ where
         self.most
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> ExactlyOnceWork<S, F> {
+    fn work<A: StreamApi>(
+        self: &Arc<Self>,
+        grip: &Arc<LeaseHandle<S, A>>,
+    ) -> ExactlyOnceWork<S, F> {
         let (held, tools) = grip.held_and_context();
         let desk = CommitState {
             shard: Arc::new(grip.key().clone()),

@@ -73,7 +73,8 @@ impl Health {
     /// stop, and while a handler runs that should have stopped and can't be stopped. For a liveness
     /// probe.
     pub fn is_live(&self) -> bool {
-        self.stage() != RunStage::Ended && !self.telemetry().iter().any(|shard| shard.is_unstoppable())
+        self.stage() != RunStage::Ended
+            && !self.telemetry().iter().any(|shard| shard.is_unstoppable())
     }
 
     /// Whether the worker has joined its fleet and is not stopping. For a readiness probe.

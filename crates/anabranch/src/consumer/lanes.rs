@@ -5,12 +5,12 @@ use super::broken_off::CallGuard;
 use super::budget::{ChunkReservation, ReplyReservation};
 use super::halt::StopSignal;
 use super::handler::{Interrupted, attempt_or_wait};
-use super::park::{OnError, DeadLetterQueue};
+use super::park::{DeadLetterQueue, OnError};
 use super::processor::RestartProcessor;
 use super::progress::Progress;
 use super::shape::{HandlerCall, NotAccepted, ProcessingMode, Work};
 use super::shard::PreviousLane;
-use super::vitals::{HandledCount, CallCounter, ShardTelemetry};
+use super::vitals::{CallCounter, HandledCount, ShardTelemetry};
 use crate::event::ShardEvent;
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -176,7 +176,12 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
     }
 
     /// Delivers the records of a chunk, call by call.
-    async fn deliver_chunk(&self, chunk: &Chunk, most: usize, handled: &mut HandledCount) -> DeliveryResult {
+    async fn deliver_chunk(
+        &self,
+        chunk: &Chunk,
+        most: usize,
+        handled: &mut HandledCount,
+    ) -> DeliveryResult {
         for records in chunk.records.chunks(most) {
             let call = self.call(chunk, records);
             match self.deliver(call, handled).await {
@@ -223,7 +228,14 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         let last = |records: &[UserRecord]| records.last().map(UserRecord::position);
         let at_end = chunk.at_end && last(records) == last(&chunk.records);
         let (lane, progress, room) = (self.index, &*self.progress, chunk.room.as_ref());
-        HandlerCall { lane, progress, records, behind_ms: chunk.behind_ms, at_end, reservation: room }
+        HandlerCall {
+            lane,
+            progress,
+            records,
+            behind_ms: chunk.behind_ms,
+            at_end,
+            reservation: room,
+        }
     }
 
     /// Delivers the records of one call until they are done.

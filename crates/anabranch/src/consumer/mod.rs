@@ -40,21 +40,24 @@ pub(crate) use alone::{LeaselessReader, LeaselessStart};
 pub use anabranch_model::watch::{ReadPhase, WatchdogAction, WatchdogLimits};
 pub use broken_off::InterruptedCall;
 pub(crate) use budget::MemoryBudget;
-pub use config::{ConsumerConfigError, Consumer, ConsumerSettings};
+pub use config::{Consumer, ConsumerConfigError, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
 pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub(crate) use fetch::{FetchEnd, is_final};
-pub use handler::{Batch, PerBatch, Delivery, PerRecord, Handler, HandlerError, Interrupted};
+pub use handler::{Batch, Delivery, Handler, HandlerError, Interrupted, PerBatch, PerRecord};
 pub use health::{Health, ShardHealth};
 pub(crate) use lanes::Chunk;
+pub use park::{
+    DeadLetter, DeadLetterError, DeadLetterFile, DeadLetterQueue, OnError, ParseDeadLetterError,
+    RedriveSummary,
+};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use park::{TableNameError, DeadLetterTable};
-pub use park::{ParseDeadLetterError, OnError, DeadLetterQueue, DeadLetterError, DeadLetterFile, DeadLetter, RedriveSummary};
+pub use park::{DeadLetterTable, TableNameError};
 pub use processor::{
-    CheckpointError, Checkpointer, PreparedCheckpoint, ProcessorBatch, ProcessorFactory, Processors,
-    ShardProcessor, ShardStart, RestartProcessor,
+    CheckpointError, Checkpointer, PreparedCheckpoint, ProcessorBatch, ProcessorFactory,
+    Processors, RestartProcessor, ShardProcessor, ShardStart,
 };
 pub use repeats::Deduplicator;
 pub use shape::{ProcessingMode, Work};

@@ -58,7 +58,10 @@ impl Progress {
         let lanes = lanes.map(|done| LaneProgress { done: *done, given: 0, unsent: 0 }).collect();
         let marks = resume.positions().iter().map(|_| Watermark::default()).collect();
         let given = resume.lowest();
-        Self { inside: Mutex::new(ProgressState { given, before: given, lanes, read_bytes: 0 }), marks }
+        Self {
+            inside: Mutex::new(ProgressState { given, before: given, lanes, read_bytes: 0 }),
+            marks,
+        }
     }
 
     /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have

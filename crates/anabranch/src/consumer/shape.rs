@@ -60,7 +60,10 @@ pub trait Work: Send + Sync + 'static {
     }
 
     /// Records of one lane. On an error the same records come again.
-    fn handle(&self, call: HandlerCall<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+    fn handle(
+        &self,
+        call: HandlerCall<'_>,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Up to where the shard is done, as a row of this layout can keep it. `None` if the user
     /// writes it down.
@@ -156,7 +159,10 @@ impl<S: LeaseStore, H: Handler> ProcessingMode<S> for H {
 }
 
 impl<H: Handler> Work for HandlerWork<H> {
-    fn handle(&self, call: HandlerCall<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+    fn handle(
+        &self,
+        call: HandlerCall<'_>,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send {
         self.handler.handle(&self.shard, self.lease_term, call.records)
     }
 }

@@ -24,9 +24,9 @@ use super::handler::{HandlerError, attempt};
 use super::processor::RestartProcessor;
 use super::resume::Resume;
 use super::shape::{ProcessingMode, Work};
-use super::vitals::{WatchdogOrder, ShardTelemetry};
+use super::vitals::{ShardTelemetry, WatchdogOrder};
 use crate::event::{ShardEvent, ShardStopReason};
-use crate::lease::{CheckpointResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
+use crate::lease::{CheckpointResult, FinishReason, LeaseHandle, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
@@ -168,7 +168,12 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             failures = failures.saturating_add(1);
             let pause_ms = FAILED.wait_ms(failures, worker.chance.bits());
             let shard = Arc::clone(&self.shard);
-            worker.events.emit(ShardEvent::FetchFailed { shard, error, failures, retry_in: pause_ms });
+            worker.events.emit(ShardEvent::FetchFailed {
+                shard,
+                error,
+                failures,
+                retry_in: pause_ms,
+            });
             if let Some(end) = self.pause(pause_ms).await {
                 return Some(end);
             }
@@ -252,7 +257,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
             again = worker.handler.restart(&self.work, &self.grip.lease().checkpoint) => again,
         };
-        let Some((work, from)) = again else { return Some((FinishReason::Failed, ShardStopReason::Failed)) };
+        let Some((work, from)) = again else {
+            return Some((FinishReason::Failed, ShardStopReason::Failed));
+        };
         let moved = self.began_at != from;
         self.failures = if moved { 1 } else { self.failures.saturating_add(1) };
         self.work = Arc::new(work);

@@ -5,7 +5,7 @@
 use crate::event::ShardEvent;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::record::UserRecord;
-use anabranch_model::watch::{ReadPhase, WatchdogAction, ShardActivity};
+use anabranch_model::watch::{ReadPhase, ShardActivity, WatchdogAction};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -316,7 +316,8 @@ impl ShardTelemetry {
     pub(super) fn observe<T>(&self, watch: impl FnOnce(ShardActivity<'_>) -> T) -> T {
         // The number of lanes changes, so they come last: each keeps its place among the marks.
         let callbacks = std::iter::once(self.callbacks.current_call());
-        let marks: Vec<_> = callbacks.chain(lock(&self.lanes).iter().map(CallCounter::current_call)).collect();
+        let marks: Vec<_> =
+            callbacks.chain(lock(&self.lanes).iter().map(CallCounter::current_call)).collect();
         let word = self.fetching.load(Ordering::Relaxed);
         let written = self.checkpoints.load(Ordering::Relaxed);
         watch(ShardActivity {

@@ -2,7 +2,7 @@
 //! restarted or given back, and now and then tells the figures.
 
 use super::health::Health;
-use super::vitals::{WatchdogOrder, ShardTelemetry};
+use super::vitals::{ShardTelemetry, WatchdogOrder};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
 use anabranch_model::lease::LeaseKey;
@@ -55,9 +55,10 @@ impl Watchdog {
             }
             for vitals in shards {
                 let shard = Arc::clone(&vitals.shard);
-                let known = watched
-                    .entry(shard)
-                    .or_insert_with(|| WatchedShard { vitals, watch: StuckDetector::new(self.limits.clone()) });
+                let known = watched.entry(shard).or_insert_with(|| WatchedShard {
+                    vitals,
+                    watch: StuckDetector::new(self.limits.clone()),
+                });
                 self.check_all(known, now_ms);
                 if tell {
                     self.events.emit(known.vitals.interval_totals(self.clock.wall_ms()));

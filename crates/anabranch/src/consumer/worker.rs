@@ -1,17 +1,20 @@
 //! A running consumer: a task for each shard that the coordinator lets it read.
 
-use super::broken_off::{InterruptedCalls, InterruptedCall, describe};
+use super::broken_off::{InterruptedCall, InterruptedCalls, describe};
 use super::budget::MemoryBudget;
-use super::config::{ConsumerConfigError, Consumer, ConsumerSettings};
+use super::config::{Consumer, ConsumerConfigError, ConsumerSettings};
 use super::fetch::FetchMode;
 use super::fetch::fanout::{ConsumerLimitReached, FanOutRegistry};
-use super::health::{RunEndGuard, Health, RunStage};
+use super::health::{Health, RunEndGuard, RunStage};
 use super::shape::ProcessingMode;
 use super::watch::Watchdog;
 use super::{control, shard, shutdown};
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::Events;
-use crate::lease::{Coordinator, LeaseHandle, LeaseStore, CoordinatorSettings, CoordinatorStartError, StopResult, StoreError};
+use crate::lease::{
+    Coordinator, CoordinatorSettings, CoordinatorStartError, LeaseHandle, LeaseStore, StopResult,
+    StoreError,
+};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Layout, LeaseKey};
 use std::future::Future;

@@ -1,10 +1,11 @@
 //! A lease store of whichever kind: one type for programs that learn at run time where leases are.
 
-use super::store::{LeaseStore, StorePoll, StoreError};
+use super::store::{LeaseStore, StoreError, StorePoll};
 use super::{DynamoDbStore, MemoryStore, PostgresStore, SqliteStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe, WorkerRow, WorkerId, Write,
+    ApplicationFacts, KclProbe, Layout, Lease, LeaseKey, LeaseListing, StoredRow, WorkerId,
+    WorkerRow, Write, WriteOutcome,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;

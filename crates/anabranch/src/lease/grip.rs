@@ -18,7 +18,7 @@ mod gone;
 pub use checkpoint::CheckpointResult;
 pub use end::ShardEndResult;
 pub use gone::MissingShardResult;
-pub(crate) use held::{HeldLease, HandleState};
+pub(crate) use held::{HandleState, HeldLease};
 
 use super::LeaseStore;
 use super::coordinator::LeaseContext;

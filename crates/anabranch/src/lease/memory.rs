@@ -1,9 +1,10 @@
 //! Leases in memory: for tests, for one process, and as the reference for every other store.
 
-use super::store::{LeaseStore, StorePoll, StoreError};
+use super::store::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, LeaseTable, WorkerRow, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, LeaseTable, WorkerId, WorkerRow,
+    Write, WriteOutcome,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,7 +51,11 @@ impl LeaseStore for MemoryStore {
         let table = self.table();
         let native = self.layout == Layout::Native;
         let version = native.then_some(table.application().version);
-        Ok(StorePoll { version, workers: table.workers().cloned().collect(), unreadable: Vec::new() })
+        Ok(StorePoll {
+            version,
+            workers: table.workers().cloned().collect(),
+            unreadable: Vec::new(),
+        })
     }
 
     async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {

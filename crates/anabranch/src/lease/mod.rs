@@ -28,15 +28,20 @@ pub mod conformance;
 pub use address::{ParseStoreAddressError, StoreAddress};
 #[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
 pub use any::AnyStore;
-pub use coordinator::{Coordinator, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
+pub use coordinator::{
+    Coordinator, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings,
+};
 #[cfg(feature = "aws")]
 pub use dynamodb::DynamoDbStore;
-pub use grip::{CheckpointResult, DrainReason, ShardEndResult, MissingShardResult, LeaseHandle, FinishReason, StopReason};
+pub use grip::{
+    CheckpointResult, DrainReason, FinishReason, LeaseHandle, MissingShardResult, ShardEndResult,
+    StopReason,
+};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use store::{LeaseStore, StorePoll, StoreError};
+pub use store::{LeaseStore, StoreError, StorePoll};
 pub use stream_names::stream_names;
 pub use transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};

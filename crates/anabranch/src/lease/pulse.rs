@@ -75,7 +75,11 @@ impl Heartbeat {
     }
 
     /// Waits until the owner stands elsewhere than at `from`, and says where.
-    pub(crate) async fn wait_for_change(&self, from: LeaseValidity, clock: &Clock) -> LeaseValidity {
+    pub(crate) async fn wait_for_change(
+        &self,
+        from: LeaseValidity,
+        clock: &Clock,
+    ) -> LeaseValidity {
         loop {
             // Listens before it looks, so that no change falls in between.
             let changed = self.changed.notified();

@@ -10,8 +10,8 @@
 //! ```
 
 use super::store::{LeaseStore, StoreError};
-use crate::clock::{Rng, Clock};
-use anabranch_model::lease::{WriteOutcome, WriteRefusal, Resolution, StoredRow, Write, resolve};
+use crate::clock::{Clock, Rng};
+use anabranch_model::lease::{Resolution, StoredRow, Write, WriteOutcome, WriteRefusal, resolve};
 
 /// The pause before the first repetition, in milliseconds. Each one doubles it.
 const FIRST_PAUSE_MS: u64 = 50;
@@ -96,9 +96,10 @@ impl WriteRetry<'_> {
         match self.with_timeout(store.write(write)).await {
             None | Some(Ok(WriteOutcome::Unknown)) => match self.read_back(store, write).await {
                 Some((Resolution::Applied, row)) => RetryStep::Resolved(WriteResult::Applied(row)),
-                Some((Resolution::NotApplied, now)) => {
-                    RetryStep::Resolved(WriteResult::Refused { why: refusal_of(store, write, &now), now })
-                }
+                Some((Resolution::NotApplied, now)) => RetryStep::Resolved(WriteResult::Refused {
+                    why: refusal_of(store, write, &now),
+                    now,
+                }),
                 Some((Resolution::StillUnknown, _)) | None => RetryStep::InDoubt,
             },
             Some(Ok(WriteOutcome::Done(row))) => RetryStep::Resolved(WriteResult::Applied(row)),
@@ -127,7 +128,11 @@ impl WriteRetry<'_> {
             },
         };
         let applied = in_doubt && resolve(store.layout(), write, &now) == Resolution::Applied;
-        RetryStep::Resolved(if applied { WriteResult::Applied(now) } else { WriteResult::Refused { why, now } })
+        RetryStep::Resolved(if applied {
+            WriteResult::Applied(now)
+        } else {
+            WriteResult::Refused { why, now }
+        })
     }
 
     async fn read_back<S: LeaseStore>(

@@ -1,12 +1,12 @@
 //! Leases in a SQLite file: for all processes of one machine.
 
-use super::sql::{DatabaseAddress, TableNames, StoreTimeouts, SQLITE, SqlStore, SqlExecutor};
-use super::store::{LeaseStore, StorePoll, StoreError};
+use super::sql::{DatabaseAddress, SQLITE, SqlExecutor, SqlStore, StoreTimeouts, TableNames};
+use super::store::{LeaseStore, StoreError, StorePoll};
 use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Checkpoint, LeaseToken, Layout, Lease, LeaseKey, LeaseListing, Nonce, WriteOutcome, WorkerRow,
-    WorkerId, Write,
+    ApplicationFacts, Checkpoint, Layout, Lease, LeaseKey, LeaseListing, LeaseToken, Nonce,
+    WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};

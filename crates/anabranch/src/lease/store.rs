@@ -2,8 +2,8 @@
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe, UnreadableRow, WorkerRow,
-    WorkerId, Write,
+    ApplicationFacts, KclProbe, Layout, Lease, LeaseKey, LeaseListing, StoredRow, UnreadableRow,
+    WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
@@ -52,8 +52,10 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// All leases of a stream, by shard, and the names of the rows that can't be read: a shard that
     /// neither part names had no row when the list was read. One bad row is no reason to fail.
-    fn list(&self, stream: &StreamName)
-    -> impl Future<Output = Result<LeaseListing, StoreError>> + Send;
+    fn list(
+        &self,
+        stream: &StreamName,
+    ) -> impl Future<Output = Result<LeaseListing, StoreError>> + Send;
 
     /// All leases of some streams, for a planner that looks again soon: a row may be a moment old.
     /// Every write that follows is conditional, so an old row costs a refused write and no more.
@@ -84,7 +86,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// A write that may have been applied, or may still be, is [`Outcome::Unknown`]. An error says
     /// that it was not and will not be.
-    fn write(&self, write: &Write) -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
+    fn write(&self, write: &Write)
+    -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
 
     /// Waits until the plan may have changed since this store was last asked, so that a look need
     /// not wait for its time. A store that can't tell never resolves: looks go on by the clock, and
@@ -94,7 +97,10 @@ pub trait LeaseStore: Send + Sync + 'static {
     }
 
     /// Reads back the row that a write is for, to judge what became of it.
-    fn read_back(&self, write: &Write) -> impl Future<Output = Result<StoredRow, StoreError>> + Send {
+    fn read_back(
+        &self,
+        write: &Write,
+    ) -> impl Future<Output = Result<StoredRow, StoreError>> + Send {
         async move {
             Ok(match write {
                 Write::Lease { key, .. } => StoredRow::of_lease(self.get(key).await?.as_ref()),

@@ -16,7 +16,13 @@ pub(super) fn record(event: &ProducerEvent) {
                 .increment(*records as u64);
             set_pending(stream, producer, *pending);
         }
-        ProducerEvent::RequestSent { stream, producer, kinesis_records: containers, records, .. } => {
+        ProducerEvent::RequestSent {
+            stream,
+            producer,
+            kinesis_records: containers,
+            records,
+            ..
+        } => {
             let labels = of(stream, producer);
             histogram!("anabranch_producer_containers_per_request", &labels)
                 .record(float(*containers as u64));

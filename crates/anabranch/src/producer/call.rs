@@ -1,7 +1,9 @@
 //! The two calls that a producer makes while it runs, each with a time-out.
 
 use crate::clock::Clock;
-use crate::stream::api::{PutEntry, PutEntryResult, ShardFilter, StreamApi, StreamError, upload_time};
+use crate::stream::api::{
+    PutEntry, PutEntryResult, ShardFilter, StreamApi, StreamError, upload_time,
+};
 use anabranch_model::ids::StreamName;
 use anabranch_model::produce::{EntryResult, PutReply, PutRequest, ShardListResult};
 use anabranch_model::retry::Fault;

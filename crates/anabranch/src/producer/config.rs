@@ -1,13 +1,13 @@
 //! What can be set on a producer, with default and bound, checked together.
 
 use super::id::{ID_MAX_CHARS, ProducerId};
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{
     RECORD_MAX_KIB_HIGHEST, SHARD_WRITE_BYTES_PER_SECOND, SHARD_WRITE_RECORDS_PER_SECOND,
 };
-use anabranch_model::produce::settings::{Aggregation, OnFailure, KeyOrder, ProducerSettings};
+use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure, ProducerSettings};
 use anabranch_model::retry::Backoff;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -369,7 +369,9 @@ mod tests {
     fn of(change: impl FnOnce(ProducerBuilder) -> ProducerBuilder) -> Vec<&'static str> {
         match change(ProducerBuilder::new("s".into())).check() {
             Ok(_) => Vec::new(),
-            Err(ProducerConfigError(problems)) => problems.iter().map(|problem| problem.option).collect(),
+            Err(ProducerConfigError(problems)) => {
+                problems.iter().map(|problem| problem.option).collect()
+            }
         }
     }
 
@@ -392,7 +394,8 @@ mod tests {
         for (percent, records, bytes) in
             [(1, 10, 10_485), (100, 1_000, 1 << 20), (150, 1_500, 3 << 19)]
         {
-            let settings = ProducerBuilder::new("s".into()).with_rate_percent(percent).check().unwrap();
+            let settings =
+                ProducerBuilder::new("s".into()).with_rate_percent(percent).check().unwrap();
             let rates = (settings.shard_records_per_second, settings.shard_bytes_per_second);
             assert_eq!(rates, (records, bytes), "{percent} %");
         }

@@ -137,7 +137,13 @@ impl Completions {
 
     /// Notes the outcome of a ticket.
     #[inline]
-    fn store(&mut self, at: u32, fate: &OutcomeKind, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> PendingOutcome {
+    fn store(
+        &mut self,
+        at: u32,
+        fate: &OutcomeKind,
+        sub: u64,
+        past: Option<Arc<Vec<Attempt>>>,
+    ) -> PendingOutcome {
         if let (OutcomeKind::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
             // The records of a container are settled one after the other.
             if !self.receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {

@@ -12,8 +12,10 @@ use super::report::Reporter;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
 use anabranch_model::hash::HashKey;
-use anabranch_model::produce::outcome::{OutcomeKind, CompletedRecords, RejectReason};
-use anabranch_model::produce::{Action, RecordContent, Machine, OfferedRecord, ShardListRead, PutReply, ShardListResult};
+use anabranch_model::produce::outcome::{CompletedRecords, OutcomeKind, RejectReason};
+use anabranch_model::produce::{
+    Action, Machine, OfferedRecord, PutReply, RecordContent, ShardListRead, ShardListResult,
+};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -177,7 +179,13 @@ impl<A: StreamApi> ProducerDriver<A> {
     }
 
     /// Hands records to the machine.
-    fn offer(&mut self, records: &InputBuffer, hashes: &[HashKey], part: Range<usize>, now_ms: u64) {
+    fn offer(
+        &mut self,
+        records: &InputBuffer,
+        hashes: &[HashKey],
+        part: Range<usize>,
+        now_ms: u64,
+    ) {
         self.batches.add(part.len());
         let from = part.start;
         let hash = |at: usize| records.explicit(from + at).unwrap_or(hashes[from + at]);

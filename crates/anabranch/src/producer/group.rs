@@ -34,7 +34,11 @@ struct PartialOutcomes {
 impl TicketGroup {
     pub(super) fn new(bell: &Arc<DriverWake>) -> Arc<Self> {
         let early = PartialOutcomes { told: OutcomeSet::empty(GROUP), waiting: Vec::new() };
-        Arc::new(Self { complete: OnceLock::new(), partial: Mutex::new(early), wake: Arc::clone(bell) })
+        Arc::new(Self {
+            complete: OnceLock::new(),
+            partial: Mutex::new(early),
+            wake: Arc::clone(bell),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, PartialOutcomes> {

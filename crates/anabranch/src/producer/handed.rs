@@ -95,7 +95,10 @@ impl InputBuffer {
         match self.places[at] {
             RecordLocation::Copied { from, key_len, data_len } => {
                 let (key_len, data_len) = (usize::from(key_len), usize::from(data_len));
-                RecordContent::Borrowed { both: &self.bytes[from..from + key_len + data_len], key_len }
+                RecordContent::Borrowed {
+                    both: &self.bytes[from..from + key_len + data_len],
+                    key_len,
+                }
             }
             RecordLocation::Large(at) => {
                 let NewRecord { key, data, .. } = &self.large[at];
@@ -116,7 +119,9 @@ impl InputBuffer {
     /// The keys, in the order of the records.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.places.iter().map(|place| match *place {
-            RecordLocation::Copied { from, key_len, .. } => &self.bytes[from..from + usize::from(key_len)],
+            RecordLocation::Copied { from, key_len, .. } => {
+                &self.bytes[from..from + usize::from(key_len)]
+            }
             RecordLocation::Large(at) => self.large[at].key.as_bytes(),
         })
     }
@@ -125,7 +130,9 @@ impl InputBuffer {
     #[inline]
     pub(super) fn cost(&self, at: usize) -> usize {
         match self.places[at] {
-            RecordLocation::Copied { key_len, data_len, .. } => cost(key_len.into(), data_len.into()),
+            RecordLocation::Copied { key_len, data_len, .. } => {
+                cost(key_len.into(), data_len.into())
+            }
             RecordLocation::Large(at) => self.large[at].cost(),
         }
     }

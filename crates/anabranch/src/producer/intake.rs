@@ -8,7 +8,7 @@ use super::handed::{InputBuffer, SmallRecord};
 use super::outcome::Ticket;
 use super::outcomes::{BulkCompletion, BulkTicket};
 use super::record::{NewRecord, PutError};
-use super::room::{PrepaidBytes, BufferLimit};
+use super::room::{BufferLimit, PrepaidBytes};
 use anabranch_model::produce::OrderingKey;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -61,13 +61,13 @@ mod sync;
 
 pub use anabranch_model::produce::OrderingKey;
 pub use anabranch_model::produce::outcome::{Attempt, AttemptResult, RejectReason};
-pub use anabranch_model::produce::settings::{Aggregation, OnFailure, KeyOrder};
+pub use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure};
 pub use bulk::{Bulk, PutBulkError, TryPutBulkError};
-pub use config::{ProducerBuilder, ProducerConfigError, ConfigProblem};
+pub use config::{ConfigProblem, ProducerBuilder, ProducerConfigError};
 pub use id::ProducerId;
 pub use outcome::{Attempts, Outcome, Ticket};
 pub use outcomes::{BulkTicket, Outcomes};
-pub use put::{PutSummary, Producer};
+pub use put::{Producer, PutSummary};
 pub use record::{NewRecord, PutError, TryPutError};
 pub use report::ProducerStats;
 pub use start::ProducerStartError;

@@ -122,7 +122,9 @@ pub(super) fn placed_outcome(
 pub(super) fn outcome(fate: OutcomeKind, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
     match fate {
         OutcomeKind::Placed(receipt) => placed_outcome(receipt, sub, past),
-        OutcomeKind::Rejected(why) => Outcome::Rejected { why, attempts: Attempts { past, last: None } },
+        OutcomeKind::Rejected(why) => {
+            Outcome::Rejected { why, attempts: Attempts { past, last: None } }
+        }
         OutcomeKind::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
     }
 }

@@ -264,7 +264,8 @@ impl Producer {
     /// Lets a stopped key go on that was put with an explicit hash key.
     pub async fn resume_key(&self, key: OrderingKey) -> bool {
         let (done, resumed) = oneshot::channel();
-        self.intake.send_command(Command::Resume(key, done)).is_ok() && resumed.await.unwrap_or(false)
+        self.intake.send_command(Command::Resume(key, done)).is_ok()
+            && resumed.await.unwrap_or(false)
     }
 
     /// Lets all stopped keys go on, also after the set of stopped keys overflowed. Returns how many

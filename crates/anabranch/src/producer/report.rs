@@ -5,7 +5,7 @@ use super::id::ProducerId;
 use super::put::PutSummary;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::produce::outcome::{OutcomeKind, CompletedRecords, RejectReason};
+use anabranch_model::produce::outcome::{CompletedRecords, OutcomeKind, RejectReason};
 use anabranch_model::produce::{EntryResult, MachineNotice, PutReply, PutRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,12 @@ impl Reporter {
         };
         add(&self.counts.errors, failed);
         let (stream, producer) = self.names();
-        self.events.emit(ProducerEvent::RequestCompleted { stream, producer, took: took_ms, failed });
+        self.events.emit(ProducerEvent::RequestCompleted {
+            stream,
+            producer,
+            took: took_ms,
+            failed,
+        });
     }
 
     pub(super) fn completed(&self, settled: &CompletedRecords<TicketSlot>, now_ms: u64) {

@@ -86,12 +86,18 @@ impl ProducerBuilder {
 
     /// Starts the producer on AWS, with this configuration of the SDK.
     #[cfg(feature = "aws")]
-    pub async fn start_aws(self, config: &aws_types::SdkConfig) -> Result<Producer, ProducerStartError> {
+    pub async fn start_aws(
+        self,
+        config: &aws_types::SdkConfig,
+    ) -> Result<Producer, ProducerStartError> {
         self.start(crate::stream::AwsKinesis::new(config)).await
     }
 
     /// Looks at the stream until it can be used. `None` where that is not allowed.
-    async fn wait_until_usable<A: StreamApi>(&self, api: &A) -> Result<Option<StreamSummary>, ProducerStartError> {
+    async fn wait_until_usable<A: StreamApi>(
+        &self,
+        api: &A,
+    ) -> Result<Option<StreamSummary>, ProducerStartError> {
         let stream = || self.stream.clone();
         let began_ms = self.clock.now_ms();
         for looks in 1.. {
@@ -104,7 +110,10 @@ impl ProducerBuilder {
                         return Err(ProducerStartError::Deleting { stream: stream() });
                     }
                     StreamStatus::Creating if over => {
-                        return Err(ProducerStartError::StillCreating { stream: stream(), waited_ms });
+                        return Err(ProducerStartError::StillCreating {
+                            stream: stream(),
+                            waited_ms,
+                        });
                     }
                     StreamStatus::Creating => {}
                 },
@@ -129,7 +138,8 @@ impl ProducerBuilder {
         let machine = Machine::new(settings, self.chance.bits(), self.clock.now_ms());
         let intake = Arc::new(InputQueue::new(self.buffer_bytes));
         let counts = Arc::new(ProducerCounters::default());
-        let report = Reporter::new(self.stream.clone(), id.clone(), self.events, Arc::clone(&counts));
+        let report =
+            Reporter::new(self.stream.clone(), id.clone(), self.events, Arc::clone(&counts));
         let caller = Requester {
             api,
             stream: self.stream.clone(),
@@ -137,7 +147,8 @@ impl ProducerBuilder {
             timeout_ms: self.request_timeout_ms,
             uploading: UploadMeter::default(),
         };
-        let driver = ProducerDriver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
+        let driver =
+            ProducerDriver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
         let mut task = JoinSet::new();
         task.spawn(driver.run());
         let record_max_bytes = settings.record_max_bytes;

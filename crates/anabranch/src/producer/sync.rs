@@ -5,7 +5,7 @@ use super::config::ProducerBuilder;
 use super::id::ProducerId;
 use super::outcome::{Outcome, Ticket};
 use super::outcomes::{BulkTicket, Outcomes};
-use super::put::{PutSummary, Producer};
+use super::put::{Producer, PutSummary};
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::ProducerStats;
 use super::start::ProducerStartError;
@@ -72,7 +72,10 @@ impl SyncProducer {
     /// # Panics
     ///
     /// If the system gives no thread.
-    pub fn start<A: StreamApi>(builder: ProducerBuilder, api: A) -> Result<Self, ProducerStartError> {
+    pub fn start<A: StreamApi>(
+        builder: ProducerBuilder,
+        api: A,
+    ) -> Result<Self, ProducerStartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("anabranch-producer")

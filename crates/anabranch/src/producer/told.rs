@@ -128,7 +128,8 @@ impl OutcomeSet {
     pub(super) fn summary(&self) -> PutSummary {
         let others = self.places.iter().filter(|(receipt, _)| *receipt >= OTHER).count();
         let is_placed = |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Placed(_));
-        let is_rejected = |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Rejected(_));
+        let is_rejected =
+            |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Rejected(_));
         let placed = self.others.iter().filter(is_placed).count();
         let rejected = self.others.iter().filter(is_rejected).count();
         PutSummary {

@@ -1,9 +1,9 @@
 //! The local stream in process: the engine's own operations, without HTTP and without copies.
 
 use super::api::{
-    ChildShard, PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter,
-    ShardIterator, ShardList, StreamApi, StreamError, StreamStatus, StreamSummary, Subscription,
-    SubscriptionEvent,
+    ChildShard, FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom,
+    ShardFilter, ShardIterator, ShardList, StreamApi, StreamError, StreamStatus, StreamSummary,
+    Subscription, SubscriptionEvent,
 };
 use super::consumer_limit;
 use super::subscription::{self, EventSource};

@@ -1,7 +1,7 @@
 //! The task of a tail: a read for each shard, begun after its ancestors have ended.
 
 use super::TailConfig;
-use crate::consumer::{LeaselessReader, LeaselessStart, MemoryBudget, Chunk, FetchEnd, is_final};
+use crate::consumer::{Chunk, FetchEnd, LeaselessReader, LeaselessStart, MemoryBudget, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
 use crate::stream::since::{is_whole, list_from};
 use anabranch_model::descent::LineageWalk;
@@ -42,7 +42,11 @@ struct TailSharedState {
 impl TailShared {
     /// Whether the shards are known and all of them are such, with none that was closed at the
     /// start. Some services tell only by a further read that a closed shard has no more records.
-    pub(super) fn all_caught_up(&self, stream: &StreamName, such: impl Fn(&LeaseKey) -> bool) -> bool {
+    pub(super) fn all_caught_up(
+        &self,
+        stream: &StreamName,
+        such: impl Fn(&LeaseKey) -> bool,
+    ) -> bool {
         let inside = self.lock();
         let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
         let such = |shard: &ShardId| !inside.closed.contains(shard) && such(&key(shard));
@@ -85,7 +89,11 @@ struct EndedShard {
 }
 
 impl<A: StreamApi> TailDriver<A> {
-    pub(super) fn new(told: TailConfig<A>, shared: Arc<TailShared>, chunks: mpsc::Sender<Chunk>) -> Self {
+    pub(super) fn new(
+        told: TailConfig<A>,
+        shared: Arc<TailShared>,
+        chunks: mpsc::Sender<Chunk>,
+    ) -> Self {
         let alone = LeaselessReader {
             api: Arc::clone(&told.api),
             summaries: Arc::default(),
@@ -203,7 +211,12 @@ impl<A: StreamApi> TailDriver<A> {
     }
 
     /// Reads a shard to its end.
-    async fn read(&self, shard: ShardId, range: HashRange, mut begin: LeaselessStart) -> EndedShard {
+    async fn read(
+        &self,
+        shard: ShardId,
+        range: HashRange,
+        mut begin: LeaselessStart,
+    ) -> EndedShard {
         let key = LeaseKey { stream: self.told.stream.clone(), shard: shard.clone() };
         let key = Arc::new(key);
         loop {

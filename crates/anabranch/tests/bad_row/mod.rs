@@ -1,8 +1,10 @@
 //! A fleet of two on a real store, and a row between theirs that can't be read.
 
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::{Event, Events, LeaseEvent};
-use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StoreError};
+use anabranch::lease::{
+    Coordinator, CoordinatorSettings, FinishReason, LeaseHandle, LeaseStore, StoreError,
+};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
 use anabranch_local::{Engine, EngineOptions};

@@ -1,7 +1,7 @@
 //! Aggregates among plain records, and a stop inside one.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
 use anabranch::producer::Producer;
@@ -13,14 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
-impl World {
+impl ConsumerFixture {
     /// Puts one aggregate with the next record of each of these keys.
     fn put_aggregate(&self, keys: &[&str]) {
         let mut builder = AggregateBuilder::new();
         for key in keys {
             let data = self.oracle.put(key).to_string();
-            let entry =
-                AggregateRecord { partition_key: key, explicit_hash_key: None, data: data.as_bytes() };
+            let entry = AggregateRecord {
+                partition_key: key,
+                explicit_hash_key: None,
+                data: data.as_bytes(),
+            };
             assert_eq!(builder.add_within(&entry, 1 << 20), PushResult::Added);
         }
         let container = builder.close().unwrap().seal();
@@ -30,7 +33,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn aggregates_are_taken_apart_among_plain_records() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     for _ in 0..20 {
         world.put_aggregate(&["a", "b", "a", "c", "b", "a"]);
         world.put("a");
@@ -38,7 +41,7 @@ async fn aggregates_are_taken_apart_among_plain_records() {
     }
     for lanes in [1, 4] {
         let worker =
-            Running::start(world.consumer(1).with_concurrency(lanes).each(world.note("one")));
+            RunningWorker::start(world.consumer(1).with_concurrency(lanes).each(world.note("one")));
         world.until_all_seen().await;
         worker.stop().await;
         world.put_aggregate(&["a", "b", "a"]);
@@ -52,7 +55,7 @@ async fn aggregates_are_taken_apart_among_plain_records() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_aggregate(&["a", "b", "a", "c", "b", "a"]);
     let (note, calls) = (Arc::new(world.note("first")), Arc::new(AtomicUsize::new(0)));
     let third = CancellationToken::new();
@@ -81,7 +84,7 @@ async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told() {
-    let world = World::new(8);
+    let world = ConsumerFixture::new(8);
     // No shard of eight takes all of these keys.
     let mut builder = AggregateBuilder::new();
     for key in 0..50 {
@@ -105,7 +108,7 @@ async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told()
 #[tokio::test(start_paused = true)]
 async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
     for marks in [false, true] {
-        let world = World::new(2);
+        let world = ConsumerFixture::new(2);
         let api = LocalKinesis::new(Arc::clone(&world.engine));
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
@@ -142,14 +145,15 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         let repeated = if marks { 0 } else { 20 };
         assert_eq!(world.oracle.duplicates(), repeated, "marks: {marks}");
         assert_eq!(world.oracle.given_to("two"), 0);
-        let told = |event: &Event| matches!(event, Event::Shard(ShardEvent::DuplicateDropped { .. }));
+        let told =
+            |event: &Event| matches!(event, Event::Shard(ShardEvent::DuplicateDropped { .. }));
         assert_eq!(world.told(told), marks);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     for _ in 0..2 {
         // As a process that is started again from the same snapshot.
         let producer = Producer::new(STREAM)

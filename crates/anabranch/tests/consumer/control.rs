@@ -1,6 +1,6 @@
 //! Streams that are added while they are still being made: nobody else waits for them.
 
-use crate::world::{Running, STREAM, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
 use anabranch::event::{Event, LeaseEvent};
 use anabranch_local::op::create_stream;
 use anabranch_local::{Clock, Engine, EngineOptions};
@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn create(world: &World, name: &str) {
+fn create(world: &ConsumerFixture, name: &str) {
     let request = create_stream::Request {
         stream_name: Some(name.to_owned()),
         shard_count: Some(1),
@@ -25,7 +25,7 @@ async fn soon<T>(answer: impl Future<Output = T>) -> T {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itself() {
-    let mut world = World::new(1);
+    let mut world = ConsumerFixture::new(1);
     let clock = Clock::manual(1_700_000_000_000);
     let slow = EngineOptions { create_delay_ms: 60_000, ..EngineOptions::instant() };
     world.engine = Arc::new(Engine::new(slow, clock.clone()));
@@ -34,7 +34,7 @@ async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itsel
     create(&world, "cards");
     let mut consumer = world.consumer(1).each(world.note("one"));
     let control = consumer.control();
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     let add = || control.add("cards", StartPosition::TrimHorizon);
     let (removed, ()) = tokio::join!(add(), async {
         let awaited =

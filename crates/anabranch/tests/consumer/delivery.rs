@@ -1,8 +1,8 @@
 //! Everything that was put is delivered once, in order, also over a restart.
 
-use crate::memory::Remote;
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::memory::SlowStream;
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
 async fn records_come_in_order_and_not_again_after_a_stop() {
-    let world = World::new(4);
+    let world = ConsumerFixture::new(4);
     (0..25).for_each(|_| world.put_round(20));
     let worker = world.worker("first", 1);
     world.until_all_seen().await;
@@ -27,12 +27,12 @@ async fn records_come_in_order_and_not_again_after_a_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn each_session_delivers_under_a_higher_term_of_its_lease() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     let terms = Arc::new(Mutex::new(Vec::new()));
     for seed in 1..=3 {
         world.put_round(2);
         let (note, seen) = (world.note("one"), Arc::clone(&terms));
-        let worker = Running::start(world.consumer(seed).each(move |delivery: Delivery| {
+        let worker = RunningWorker::start(world.consumer(seed).each(move |delivery: Delivery| {
             seen.lock().unwrap().push(delivery.lease_term.expect("it is read under a lease"));
             note(delivery)
         }));
@@ -47,14 +47,14 @@ async fn each_session_delivers_under_a_higher_term_of_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_is_too_slow_for_whole_replies_is_asked_for_fewer_records() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     (0..20).for_each(|_| world.put_round(20));
-    let remote = Remote::narrow(LocalKinesis::new(Arc::clone(&world.engine)), 3);
+    let remote = SlowStream::narrow(LocalKinesis::new(Arc::clone(&world.engine)), 3);
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(remote)
         .with_leases(world.leases.clone())
         .with_clock(Clock::of_runtime(), Rng::seeded(1));
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -63,7 +63,7 @@ async fn a_line_that_is_too_slow_for_whole_replies_is_asked_for_fewer_records() 
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_repeats_at_most_what_was_done_since_the_last_checkpoint() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     (0..20).for_each(|_| world.put_round(10));
     let worker = world.worker("first", 1);
     world.until_all_seen().await;
@@ -82,7 +82,7 @@ async fn a_crash_repeats_at_most_what_was_done_since_the_last_checkpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn two_workers_share_the_shards_and_nothing_comes_twice() {
-    let world = World::new(8);
+    let world = ConsumerFixture::new(8);
     world.put_round(100);
     let first = world.worker("first", 1);
     world.until_all_seen().await;
@@ -105,19 +105,19 @@ async fn two_workers_share_the_shards_and_nothing_comes_twice() {
 #[tokio::test(start_paused = true)]
 async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_nothing() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let mut world = World::ticking(2);
+        let mut world = ConsumerFixture::ticking(2);
         world.leases = MemoryStore::new(layout);
         world.put_data("key-0", b"before the application's time");
         // The service tells its time in seconds.
         pause(1_100).await;
         let latest = || world.consumer(1).starting_at(StartPosition::Latest);
-        let first = Running::start(latest().each(world.note("first")));
+        let first = RunningWorker::start(latest().each(world.note("first")));
         pause(5_000).await;
         first.kill().await;
         world.put_round(10);
         // The lease time passes, and nobody reads.
         pause(60_000).await;
-        let second = Running::start(latest().each(world.note("second")));
+        let second = RunningWorker::start(latest().each(world.note("second")));
         world.until_all_seen().await;
         second.stop().await;
         world.oracle.check();

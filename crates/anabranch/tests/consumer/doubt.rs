@@ -1,8 +1,8 @@
 //! Streams of shards whose lease is lost, or may be.
 
-use crate::outage::{self, Cut, CutOff};
+use crate::outage::{self, CutOff, CutOffStore};
 use crate::streams::numbers;
-use crate::world::{World, pause};
+use crate::world::{ConsumerFixture, pause};
 use anabranch::lease::LeaseStore as _;
 use anabranch_model::lease::{LeaseChange, Nonce, Write};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(20);
     let mut shards = world.consumer(1).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
@@ -28,10 +28,11 @@ async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_gives_nothing_while_it_is_in_doubt_whose_the_shard_is() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(20);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let mut shards = outage::consumer(&world, store).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     shard.next().await.unwrap().ack();
@@ -59,10 +60,11 @@ async fn a_stream_gives_nothing_while_it_is_in_doubt_whose_the_shard_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_gives_nothing_after_the_lease_time_is_over() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(20);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let mut shards = outage::consumer(&world, store).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     shard.next().await.unwrap().ack();

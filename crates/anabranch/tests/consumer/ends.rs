@@ -1,7 +1,7 @@
 //! The end of a shard: what a read says of it, and what is true.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{FetchMode, RunError};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -14,14 +14,15 @@ use tokio::task::JoinSet;
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum ReadVia {
     Consumer(FetchMode),
     Tail,
 }
 
-const ALL: [By; 3] = [By::Consumer(FetchMode::Poll), By::Consumer(FetchMode::FanOut), By::Tail];
+const ALL: [ReadVia; 3] =
+    [ReadVia::Consumer(FetchMode::Poll), ReadVia::Consumer(FetchMode::FanOut), ReadVia::Tail];
 
-impl By {
+impl ReadVia {
     fn operation(self) -> Operation {
         match self {
             Self::Consumer(FetchMode::FanOut) => Operation::SubscribeToShard,
@@ -32,20 +33,24 @@ impl By {
 
 /// Reads a stream of one shard while `story` goes on, until everything that was put has come, each
 /// key in order and once.
-async fn check(by: By, before: impl Fn(&World), story: impl AsyncFn(&World)) {
-    let world = Arc::new(World::ticking(1));
+async fn check(
+    by: ReadVia,
+    before: impl Fn(&ConsumerFixture),
+    story: impl AsyncFn(&ConsumerFixture),
+) {
+    let world = Arc::new(ConsumerFixture::ticking(1));
     before(&world);
     let mut tail = JoinSet::new();
     let worker = match by {
-        By::Consumer(fetch) => {
+        ReadVia::Consumer(fetch) => {
             let consumer = world.consumer(1).with_settings(|settings| {
                 settings.fetch = fetch;
                 // No list but those that the read asks for.
                 settings.audit_interval = 24 * 3_600_000;
             });
-            Some(Running::start(consumer.each(world.note("worker"))))
+            Some(RunningWorker::start(consumer.each(world.note("worker"))))
         }
-        By::Tail => {
+        ReadVia::Tail => {
             let reads = Arc::clone(&world);
             tail.spawn(async move { follow(&reads).await });
             None
@@ -62,7 +67,7 @@ async fn check(by: By, before: impl Fn(&World), story: impl AsyncFn(&World)) {
     assert_eq!(world.oracle.duplicates(), 0, "{by:?}");
 }
 
-async fn follow(world: &World) {
+async fn follow(world: &ConsumerFixture) {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
     let mut tail = Tail::new(kinesis, STREAM)
         .since(StartPosition::TrimHorizon)
@@ -76,13 +81,14 @@ async fn follow(world: &World) {
 #[tokio::test(start_paused = true)]
 async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, 3);
+        let ends =
+            |world: &ConsumerFixture| world.strike(by.operation(), FaultEffect::FalseEnd, 0, 3);
         check(by, ends, async |world| {
             world.put_round(20);
             world.until_all_seen().await;
             let table = world.leases.snapshot();
             assert!(table.leases(&STREAM.into()).all(|row| !row.is_ended()), "{by:?}");
-            if matches!(by, By::Consumer(_)) {
+            if matches!(by, ReadVia::Consumer(_)) {
                 let doubted = |event: &Event| {
                     matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. })
                         if error.contains("says that the shard has ended"))
@@ -97,7 +103,9 @@ async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
 #[tokio::test(start_paused = true)]
 async fn children_that_no_read_names_come_from_the_list() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
+        let ends = |world: &ConsumerFixture| {
+            world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
+        };
         check(by, ends, async |world| {
             world.put_round(20);
             world.split(0);
@@ -135,10 +143,11 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
 /// A service that errs about it for a moment costs no duplicates.
 #[tokio::test(start_paused = true)]
 async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_gone() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     (0..5).for_each(|_| world.put_round(10));
-    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 600_000);
-    let worker = Running::start(consumer.each(world.note("one")));
+    let consumer =
+        world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 600_000);
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     world.until_all_seen().await;
     let stream = StreamTarget::named(STREAM);
     let request = delete_stream::Request { stream, ..Default::default() };
@@ -154,7 +163,9 @@ async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_g
 #[tokio::test(start_paused = true)]
 async fn a_torn_list_ends_no_shard() {
     for by in ALL {
-        let ends = |world: &World| world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
+        let ends = |world: &ConsumerFixture| {
+            world.strike(by.operation(), FaultEffect::FalseEnd, 0, u64::MAX);
+        };
         check(by, ends, async |world| {
             world.split(0);
             // One of two children is listed at first.

@@ -1,8 +1,8 @@
 //! Handlers that fail and panic; a service that throttles, forgets iterators and loses replies.
 
-use crate::memory::Remote;
-use crate::world::{Running, World, pause};
-use anabranch::consumer::{Delivery, HandlerError, OnError, DeadLetterFile};
+use crate::memory::SlowStream;
+use crate::world::{ConsumerFixture, RunningWorker, pause};
+use anabranch::consumer::{DeadLetterFile, Delivery, HandlerError, OnError};
 use anabranch::event::{Event, ShardEvent, ShardStopReason};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::FaultEffect;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A handler whose every third call fails, and every seventh panics.
 fn shaky(
-    world: &World,
+    world: &ConsumerFixture,
 ) -> impl Fn(Delivery) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static {
     let (note, calls) = (world.note("shaky"), Arc::new(AtomicUsize::new(0)));
     move |record| {
@@ -27,9 +27,9 @@ fn shaky(
 
 #[tokio::test(start_paused = true)]
 async fn a_record_whose_handler_fails_or_panics_comes_again_before_the_next() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     (0..10).for_each(|_| world.put_round(10));
-    let worker = Running::start(world.consumer(1).each(shaky(&world)));
+    let worker = RunningWorker::start(world.consumer(1).each(shaky(&world)));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -45,7 +45,7 @@ async fn a_record_whose_handler_fails_or_panics_comes_again_before_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     (0..10).for_each(|_| world.put_round(10));
     for (operation, effect) in [
         (Operation::GetRecords, FaultEffect::Throttle),
@@ -82,12 +82,13 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_again() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     // It panics in the task that fetches, and takes it down.
-    let (api, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
+    let (api, breaks) = SlowStream::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     // No checkpoint is due in all that time.
-    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 3_600_000);
-    let worker = Running::start(consumer.with_kinesis(api).each(world.note("one")));
+    let consumer =
+        world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 3_600_000);
+    let worker = RunningWorker::start(consumer.with_kinesis(api).each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;
     breaks.store(true, Ordering::Relaxed);
@@ -106,7 +107,7 @@ async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_agai
 async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parked.jsonl");
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..5).for_each(|_| world.put_round(3));
     let (note, oracle) = (world.note("one"), world.oracle.clone());
     let consumer = world.consumer(1).each(move |record: Delivery| {
@@ -116,7 +117,7 @@ async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
         note(record)
     });
     let to = DeadLetterFile::new(&path).into();
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 3, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 3, to }));
     world.until("all but one are delivered", || oracle.seen() == 14).await;
     worker.stop().await;
     let parked = std::fs::read_to_string(&path).unwrap();

@@ -1,8 +1,8 @@
 //! Enhanced fan-out: pushed records, subscriptions that end, fail and are in each other's way.
 
-use crate::memory::Remote;
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::memory::SlowStream;
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, remove_fan_out};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -13,15 +13,15 @@ use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl World {
-    fn fan_out(&self, by: &'static str, seed: u64) -> Running {
-        Running::start(self.consumer(seed).with_fan_out().each(self.note(by)))
+impl ConsumerFixture {
+    fn fan_out(&self, by: &'static str, seed: u64) -> RunningWorker {
+        RunningWorker::start(self.consumer(seed).with_fan_out().each(self.note(by)))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn pushed_records_keep_their_order_through_reshards_and_stops() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     let mut workers = vec![world.fan_out("a", 1), world.fan_out("b", 2)];
     for round in 0..40 {
         world.put_round(20);
@@ -52,15 +52,16 @@ fn is_contested(event: &Event) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn two_that_share_a_consumer_name_are_told_so() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     // The same application on other leases, as in another environment.
     let other = Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(MemoryStore::new(Layout::Native))
         .with_clock(Clock::of_runtime(), Rng::seeded(7))
         .with_fan_out();
-    let other =
-        Running::start(other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))));
+    let other = RunningWorker::start(
+        other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))),
+    );
     let worker = world.fan_out("one", 1);
     world.put_round(5);
     world.until("it is told", || world.told(is_contested)).await;
@@ -71,7 +72,7 @@ async fn two_that_share_a_consumer_name_are_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_ends_after_five_minutes_is_followed_without_gap_or_repetition() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let worker = world.fan_out("one", 1);
     for _ in 0..120 {
         world.put_round(3);
@@ -87,7 +88,7 @@ async fn a_subscription_that_ends_after_five_minutes_is_followed_without_gap_or_
 
 #[tokio::test(start_paused = true)]
 async fn subscriptions_that_fail_are_made_again() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     world.strike(Operation::SubscribeToShard, FaultEffect::InternalError, 1, 3);
     world.strike(Operation::SubscribeToShard, FaultEffect::Throttle, 5, 2);
     world.strike(Operation::RegisterStreamConsumer, FaultEffect::InternalError, 0, 2);
@@ -109,15 +110,15 @@ async fn subscriptions_that_fail_are_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn subscriptions_that_end_before_their_first_event_are_not_made_again_at_once() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let local = LocalKinesis::new(Arc::clone(&world.engine));
-    let (remote, subscribed) = Remote::hanging_up(local, 5);
+    let (remote, subscribed) = SlowStream::hanging_up(local, 5);
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(remote)
         .with_leases(world.leases.clone())
         .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .with_fan_out();
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     world.until("it subscribes", || subscribed.load(Ordering::Relaxed) > 0).await;
     pause(400).await;
     let asked = subscribed.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! A gate that handlers wait at, asleep or with their thread, until the test opens it.
 
-use crate::world::{World, pause};
+use crate::world::{ConsumerFixture, pause};
 use anabranch::consumer::{Delivery, HandlerError};
 use std::future::{Future, Ready};
 use std::pin::Pin;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A gate, shut at first. A test that fails opens it, so that nobody waits for ever.
-pub(crate) struct Gate {
+pub(crate) struct HandlerGate {
     open: Arc<AtomicBool>,
     came: Arc<AtomicUsize>,
 }
 
-type Call = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
+type GatedCall = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 
-impl Gate {
+impl HandlerGate {
     pub(crate) fn shut() -> Self {
         Self { open: Arc::default(), came: Arc::default() }
     }
@@ -33,10 +33,10 @@ impl Gate {
     /// A handler that sleeps at the gate with the records of a key, and tells the oracle of all.
     pub(crate) fn sleeper(
         &self,
-        world: &World,
+        world: &ConsumerFixture,
         key: &'static str,
         by: &'static str,
-    ) -> impl Fn(Delivery) -> Call + Send + Sync + use<> {
+    ) -> impl Fn(Delivery) -> GatedCall + Send + Sync + use<> {
         let (open, came) = (Arc::clone(&self.open), Arc::clone(&self.came));
         let note = Arc::new(world.note(by));
         move |record: Delivery| {
@@ -56,7 +56,7 @@ impl Gate {
     /// The same, but it blocks its thread: its future can't be dropped.
     pub(crate) fn blocker(
         &self,
-        world: &World,
+        world: &ConsumerFixture,
         key: &'static str,
         by: &'static str,
     ) -> impl Fn(Delivery) -> Ready<Result<(), HandlerError>> + Send + Sync + use<> {
@@ -74,7 +74,7 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for HandlerGate {
     fn drop(&mut self) {
         self.open();
     }

@@ -1,7 +1,7 @@
 //! Lanes: keys of one shard side by side.
 
-use crate::gate::Gate;
-use crate::world::{Running, World, pause};
+use crate::gate::HandlerGate;
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::{Batch, Delivery, HandlerError};
 use anabranch_model::hash::HashKey;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) fn beside_key_0() -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..20).for_each(|_| world.put_round(10));
     let held = beside_key_0();
     assert!(held.len() < 5, "the test has other lanes to look at: {held:?}");
@@ -30,7 +30,8 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             note(record).await
         }
     });
-    let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
+    let worker =
+        RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
     let free = (10 - held.len()) * 20;
     world
         .until("the other lanes are done", || {
@@ -43,7 +44,8 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
     let keys: Vec<_> = broken_off.iter().map(|call| call.key.as_str()).collect();
     assert_eq!(keys, ["key-0"]);
     let before = world.oracle.deliveries();
-    let worker = Running::start(world.consumer(2).with_concurrency(8).each(world.note("second")));
+    let worker =
+        RunningWorker::start(world.consumer(2).with_concurrency(8).each(world.note("second")));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -52,7 +54,7 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
 
 #[tokio::test(start_paused = true)]
 async fn keys_run_side_by_side_and_each_in_order() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..10).for_each(|_| world.put_round(40));
     let running: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
     let most = Arc::new(Mutex::new(0));
@@ -72,7 +74,7 @@ async fn keys_run_side_by_side_and_each_in_order() {
             note(record).await
         }
     });
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -82,7 +84,7 @@ async fn keys_run_side_by_side_and_each_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_come_whole_again_after_an_error() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..30).for_each(|_| world.put_round(10));
     let (oracle, calls) = (world.oracle.clone(), Arc::new(Mutex::new(Vec::new())));
     let made = Arc::clone(&calls);
@@ -101,7 +103,7 @@ async fn batches_come_whole_again_after_an_error() {
         }
         std::future::ready(Ok(()))
     });
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -115,9 +117,9 @@ async fn batches_come_whole_again_after_an_error() {
 /// Decision 10: a slow key doesn't hold back another lane, also where each read gives little.
 #[tokio::test(start_paused = true)]
 async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() {
-    let (world, gate) = (World::ticking(1), Gate::shut());
+    let (world, gate) = (ConsumerFixture::ticking(1), HandlerGate::shut());
     let handler = gate.sleeper(&world, "key-0", "one");
-    let worker = Running::start(world.consumer(1).with_concurrency(8).each(handler));
+    let worker = RunningWorker::start(world.consumer(1).with_concurrency(8).each(handler));
     let others = (1..10).map(|key| format!("key-{key}"));
     let others: Vec<_> = others.filter(|key| !beside_key_0().contains(key)).collect();
     for _ in 0..100 {
@@ -140,10 +142,10 @@ async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() 
 #[tokio::test(start_paused = true)]
 async fn no_lane_gets_further_ahead_than_the_bound_allows() {
     for (lane_records, most) in [(64, 64 * 4), (512, 512 + 64 * 3)] {
-        let (world, gate) = (World::new(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         let handler = gate.sleeper(&world, "stuck", "one");
         let consumer = world.consumer(1).with_concurrency(2).each(handler);
-        let worker = Running::start(consumer.with_settings(|settings| {
+        let worker = RunningWorker::start(consumer.with_settings(|settings| {
             settings.lane_records = lane_records;
         }));
         let lane = |key: &str| HashKey::of_partition_key(key).0 % 2;

@@ -1,6 +1,6 @@
 //! LATEST on KCL's table: what it stands for is on the row before a record is handed out.
 
-use crate::world::{Running, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ShardFilter, ShardList, StreamApi, StreamError};
@@ -46,7 +46,7 @@ impl StreamApi for SaidToBeMissing {
 async fn what_comes_while_nobody_reads_is_not_skipped_although_the_stream_was_said_to_be_missing() {
     // The first question is the first sync's.
     for missing in [0..0, 1..3] {
-        let mut world = World::ticking(2);
+        let mut world = ConsumerFixture::ticking(2);
         world.leases = MemoryStore::new(Layout::Kcl);
         world.put_data("key-0", b"before the application's time");
         pause(1_100).await;
@@ -56,7 +56,7 @@ async fn what_comes_while_nobody_reads_is_not_skipped_although_the_stream_was_sa
                 .consumer(1)
                 .starting_at(StartPosition::Latest)
                 .with_kinesis(SaidToBeMissing { local, asked: AtomicUsize::new(0), missing });
-            Running::start(consumer.each(world.note(name)))
+            RunningWorker::start(consumer.each(world.note(name)))
         };
         let first = worker(missing.clone(), "first");
         pause(20_000).await;

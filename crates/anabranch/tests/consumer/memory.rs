@@ -1,7 +1,7 @@
 //! Memory: many shards under one budget while a handler hangs, and a handler that puts.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::LocalKinesis;
@@ -28,14 +28,14 @@ const BUDGET: usize = 64 << 20;
 
 /// Bytes that are allocated for records, now and at most.
 #[derive(Clone, Default)]
-struct Allocated(Arc<(AtomicUsize, AtomicUsize)>);
+struct AllocationCounter(Arc<(AtomicUsize, AtomicUsize)>);
 
-impl Allocated {
+impl AllocationCounter {
     /// A copy that is counted until it is freed.
     fn copy(&self, data: &[u8]) -> Bytes {
         let now = self.0.0.fetch_add(data.len(), Ordering::Relaxed) + data.len();
         self.0.1.fetch_max(now, Ordering::Relaxed);
-        Bytes::from_owner(Counted { data: data.to_vec(), allocated: self.clone() })
+        Bytes::from_owner(CountedBytes { data: data.to_vec(), allocated: self.clone() })
     }
 
     fn most(&self) -> usize {
@@ -43,27 +43,27 @@ impl Allocated {
     }
 }
 
-struct Counted {
+struct CountedBytes {
     data: Vec<u8>,
-    allocated: Allocated,
+    allocated: AllocationCounter,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.allocated.0.0.fetch_sub(self.data.len(), Ordering::Relaxed);
     }
 }
 
 /// The local stream as it is over a network: replies take a while, and are memory of their own.
-pub(crate) struct Remote {
+pub(crate) struct SlowStream {
     local: LocalKinesis,
-    allocated: Allocated,
+    allocated: AllocationCounter,
     /// How many subscriptions end before their first event.
     hang_ups: usize,
     /// How many subscriptions were asked for.
@@ -74,11 +74,11 @@ pub(crate) struct Remote {
     breaks: Arc<AtomicBool>,
 }
 
-impl Remote {
+impl SlowStream {
     pub(crate) fn new(local: LocalKinesis) -> Self {
         Self {
             local,
-            allocated: Allocated::default(),
+            allocated: AllocationCounter::default(),
             hang_ups: 0,
             subscribed: Arc::default(),
             widest: usize::MAX,
@@ -107,9 +107,9 @@ impl Remote {
 }
 
 /// A subscription that is over.
-struct Over;
+struct EndedSubscription;
 
-impl futures_core::Stream for Over {
+impl futures_core::Stream for EndedSubscription {
     type Item = Result<SubscriptionEvent, StreamError>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -117,7 +117,7 @@ impl futures_core::Stream for Over {
     }
 }
 
-impl StreamApi for Remote {
+impl StreamApi for SlowStream {
     delegate!(local: describe list_shards iterator consumers put_records put_record);
 
     async fn records(
@@ -153,14 +153,14 @@ impl StreamApi for Remote {
     ) -> Result<Subscription, StreamError> {
         pause(1).await;
         if self.subscribed.fetch_add(1, Ordering::Relaxed) < self.hang_ups {
-            return Ok(Box::pin(Over));
+            return Ok(Box::pin(EndedSubscription));
         }
         self.local.subscribe(consumer, shard, at).await
     }
 }
 
 /// Puts a hundred kilobytes into every shard.
-fn fill(world: &World) {
+fn fill(world: &ConsumerFixture) {
     let data = vec![b'x'; RECORD_BYTES];
     for (_, start, _) in world.open_shards() {
         let entry = || put_records::PutRecordsEntry {
@@ -179,13 +179,13 @@ fn fill(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_the_others_go_on() {
-    let world = World::ticking(SHARDS);
+    let world = ConsumerFixture::ticking(SHARDS);
     fill(&world);
-    let (allocated, handled) = (Allocated::default(), Arc::new(AtomicUsize::new(0)));
+    let (allocated, handled) = (AllocationCounter::default(), Arc::new(AtomicUsize::new(0)));
     let local = LocalKinesis::new(Arc::clone(&world.engine));
     let count = Arc::clone(&handled);
     let consumer = Consumer::new(STREAM, "mailer")
-        .with_kinesis(Remote { allocated: allocated.clone(), ..Remote::new(local) })
+        .with_kinesis(SlowStream { allocated: allocated.clone(), ..SlowStream::new(local) })
         .with_leases(world.leases.clone())
         .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .with_settings(|settings| settings.memory_bytes = BUDGET)
@@ -202,7 +202,8 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
             }
         });
     let health = consumer.health();
-    let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 1_000));
+    let worker =
+        RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 1_000));
     let others = (usize::try_from(SHARDS).unwrap() - 1) * RECORDS;
     world.until("the others are done", || handled.load(Ordering::Relaxed) == others).await;
     let (most, in_all) = (allocated.most(), RECORDS * RECORD_BYTES * 1_000);
@@ -219,7 +220,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     let request = create_stream::Request {
         stream_name: Some("mails".to_owned()),
         shard_count: Some(1),
@@ -236,7 +237,7 @@ async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
     let (producer, placed) = (Arc::new(producer), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&placed);
     let consumer = world.consumer(1).with_settings(|settings| settings.memory_bytes = 16 << 20);
-    let worker = Running::start(consumer.each(move |record: Delivery| {
+    let worker = RunningWorker::start(consumer.each(move |record: Delivery| {
         let (producer, count) = (Arc::clone(&producer), Arc::clone(&count));
         async move {
             let ticket = producer.put(record.partition_key.as_str(), record.data.clone()).await?;

@@ -1,11 +1,12 @@
 //! A stream whose configuration changes from its name to its ARN is read on where it was left.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    FetchedRecords, ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError, StreamSummary,
+    FetchedRecords, ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError,
+    StreamSummary,
 };
 use anabranch_local::op::create_stream;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -20,14 +21,14 @@ const THEIRS: &str = "arn:aws:kinesis:us-east-1:111111111111:stream/orders";
 #[tokio::test(start_paused = true)]
 async fn a_change_from_name_to_arn_and_back_skips_nothing() {
     for (before, after) in [(STREAM, ARN), (ARN, STREAM)] {
-        let world = World::ticking(2);
+        let world = ConsumerFixture::ticking(2);
         let worker = |name: &str| {
             let consumer = Consumer::new(name, "mailer")
                 .starting_at(StartPosition::Latest)
                 .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
                 .with_leases(world.leases.clone())
                 .with_clock(Clock::of_runtime(), Rng::seeded(1));
-            Running::start(consumer.each(world.note("it")))
+            RunningWorker::start(consumer.each(world.note("it")))
         };
         let first = worker(before);
         pause(5_000).await;
@@ -96,7 +97,7 @@ impl StreamApi for TwoAccounts {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_the_same_name_in_another_account_is_another_one() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let request = create_stream::Request {
         stream_name: Some("theirs".to_owned()),
         shard_count: Some(1),
@@ -111,7 +112,7 @@ async fn a_stream_of_the_same_name_in_another_account_is_another_one() {
         .with_kinesis(TwoAccounts { local: LocalKinesis::new(Arc::clone(&world.engine)) })
         .with_leases(world.leases.clone())
         .with_clock(Clock::of_runtime(), Rng::seeded(1));
-    let worker = Running::start(consumer.each(move |record: Delivery| {
+    let worker = RunningWorker::start(consumer.each(move |record: Delivery| {
         let key = record.partition_key.to_string();
         note.lock().unwrap().insert((record.shard.stream.to_string(), key));
         std::future::ready(Ok::<(), HandlerError>(()))

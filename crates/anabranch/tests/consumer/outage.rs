@@ -1,21 +1,22 @@
 //! A lease store that stops answering: delivery stops before others may take the shards.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::event::Events;
-use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WorkerRow, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WorkerId, WorkerRow,
+    Write, WriteOutcome,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store that one worker can be cut off from.
 #[derive(Clone)]
-pub(crate) struct Cut {
+pub(crate) struct CutOffStore {
     pub(crate) store: MemoryStore,
     pub(crate) off: Arc<AtomicBool>,
     /// What is cut off.
@@ -37,7 +38,7 @@ pub(crate) enum CutOff {
     Answers,
 }
 
-impl Cut {
+impl CutOffStore {
     async fn reach(&self) -> Result<&MemoryStore, StoreError> {
         if self.off.load(Ordering::Relaxed) && self.what == CutOff::Silence {
             return std::future::pending().await;
@@ -50,7 +51,7 @@ impl Cut {
     }
 }
 
-impl LeaseStore for Cut {
+impl LeaseStore for CutOffStore {
     fn layout(&self) -> Layout {
         self.store.layout()
     }
@@ -100,7 +101,10 @@ impl LeaseStore for Cut {
     }
 }
 
-pub(crate) fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut> {
+pub(crate) fn consumer(
+    world: &ConsumerFixture,
+    store: CutOffStore,
+) -> Consumer<LocalKinesis, CutOffStore> {
     Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(store)
@@ -112,7 +116,7 @@ pub(crate) fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut>
 }
 
 /// Waits until the heart of the only worker has just beaten.
-pub(crate) async fn beat(world: &World) {
+pub(crate) async fn beat(world: &ConsumerFixture) {
     let counter = || world.leases.snapshot().workers().map(|worker| worker.counter).max();
     let before = counter();
     while counter() == before {
@@ -122,14 +126,15 @@ pub(crate) async fn beat(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_its_store_stops_delivering_before_another_takes_over() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let late = Arc::new(AtomicBool::new(false));
     let delivered_late = Arc::new(AtomicBool::new(false));
     let (note, over) = (Arc::new(world.note("cut")), Arc::clone(&late));
     let wrong = Arc::clone(&delivered_late);
-    let cut = Running::start(consumer(&world, store).each(move |record: Delivery| {
+    let cut = RunningWorker::start(consumer(&world, store).each(move |record: Delivery| {
         let note = Arc::clone(&note);
         if over.load(Ordering::Relaxed) {
             wrong.store(true, Ordering::Relaxed);
@@ -161,13 +166,14 @@ async fn a_worker_without_its_store_stops_delivering_before_another_takes_over()
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let note = world.note("one");
     let handle =
         move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };
-    let worker = Running::start(consumer(&world, store).each(handle));
+    let worker = RunningWorker::start(consumer(&world, store).each(handle));
     for round in 0..40 {
         off.store(round % 10 >= 7, Ordering::Relaxed);
         world.put_round(20);
@@ -182,13 +188,14 @@ async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let note = world.note("cut");
     let handle =
         move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };
-    let worker = Running::start(consumer(&world, store).each(handle));
+    let worker = RunningWorker::start(consumer(&world, store).each(handle));
     world.put_round(20);
     world.until_all_seen().await;
     beat(&world).await;
@@ -218,9 +225,9 @@ async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
     for (what, since_ms) in
         [(CutOff::All, 0), (CutOff::All, 25_000), (CutOff::Silence, 0), (CutOff::Silence, 25_000)]
     {
-        let world = World::new(2);
+        let world = ConsumerFixture::new(2);
         let off = Arc::new(AtomicBool::new(false));
-        let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what };
+        let store = CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what };
         let note = Arc::new(world.note("cut"));
         let slow = consumer(&world, store).each(move |record: Delivery| {
             let note = Arc::clone(&note);
@@ -229,7 +236,7 @@ async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
                 note(record).await
             }
         });
-        let worker = Running::start(slow.with_settings(|settings| {
+        let worker = RunningWorker::start(slow.with_settings(|settings| {
             (settings.lease_time, settings.grace_period) = (60_000, 200);
         }));
         world.put_round(20);
@@ -249,11 +256,12 @@ async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_coordinator_panics_gives_its_shards_back_and_says_so() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Sanity };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Sanity };
     let note = Arc::new(world.note("broken"));
-    let broken = Running::start(consumer(&world, store).each(move |record: Delivery| {
+    let broken = RunningWorker::start(consumer(&world, store).each(move |record: Delivery| {
         let note = Arc::clone(&note);
         async move { note(record).await }
     }));

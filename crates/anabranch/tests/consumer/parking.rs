@@ -1,11 +1,11 @@
 //! Records that are put aside, wherever that is, and taken up again in the order of their keys.
 
-use crate::outage::{self, Cut, CutOff, beat};
-use crate::world::{Running, World, pause, until};
-use anabranch::clock::{Rng, Clock};
+use crate::outage::{self, CutOff, CutOffStore, beat};
+use crate::world::{ConsumerFixture, RunningWorker, pause, until};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{
-    Batch, Consumer, Delivery, HandlerError, Interrupted, OnError, DeadLetterQueue, DeadLetterError, DeadLetterFile,
-    DeadLetterTable, DeadLetter,
+    Batch, Consumer, DeadLetter, DeadLetterError, DeadLetterFile, DeadLetterQueue, DeadLetterTable,
+    Delivery, HandlerError, Interrupted, OnError,
 };
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Key and number of each record that a redrive was given.
-type Given = Arc<Mutex<Vec<(String, usize)>>>;
+type RedrivenRecords = Arc<Mutex<Vec<(String, usize)>>>;
 
-fn noted(given: &Given, record: &Delivery) {
+fn noted(given: &RedrivenRecords, record: &Delivery) {
     let number = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
     given.lock().unwrap().push((record.partition_key.to_string(), number));
 }
 
 /// Runs a consumer whose handler can't do the even numbers of two keys: those are parked, across a
 /// split, and everything else is delivered.
-async fn park(world: &World, to: DeadLetterQueue) {
+async fn park(world: &ConsumerFixture, to: DeadLetterQueue) {
     let note = world.note("one");
     let consumer = world.consumer(1).with_concurrency(4).each(move |record: Delivery| {
         let number: usize = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
@@ -36,7 +36,7 @@ async fn park(world: &World, to: DeadLetterQueue) {
         }
         note(record)
     });
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 2, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 2, to }));
     for round in 0..10 {
         world.put_round(4);
         if round == 4 {
@@ -49,12 +49,12 @@ async fn park(world: &World, to: DeadLetterQueue) {
     worker.stop().await;
 }
 
-fn parked(world: &World) -> usize {
+fn parked(world: &ConsumerFixture) -> usize {
     let events = world.events.lock().unwrap();
     events.iter().filter(|e| matches!(e, Event::Shard(ShardEvent::DeadLettered { .. }))).count()
 }
 
-fn check(given: &Given) {
+fn check(given: &RedrivenRecords) {
     for key in ["key-1", "key-2"] {
         let given = given.lock().unwrap();
         let numbers: Vec<_> = given.iter().filter(|(k, _)| k == key).map(|(_, n)| *n).collect();
@@ -66,7 +66,7 @@ fn check(given: &Given) {
 async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
     let folder = tempfile::tempdir().unwrap();
     let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     (0..5).for_each(|_| world.put_round(4));
     let note = world.note("one");
     let calls = AtomicUsize::new(0);
@@ -76,7 +76,7 @@ async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
         }
         note(record)
     });
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -87,7 +87,7 @@ async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
 async fn what_was_parked_in_a_file_is_redriven_in_the_order_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
     let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     park(&world, to.clone()).await;
     redrive(&to).await;
 }
@@ -99,14 +99,14 @@ async fn what_was_parked_in_a_table_is_redriven_in_the_order_of_its_keys() {
     let pool = SqlitePool::connect_lazy_with(options.create_if_missing(true));
     assert!(DeadLetterTable::sqlite(pool.clone(), "a b").is_err(), "no such name");
     let to = DeadLetterQueue::from(DeadLetterTable::sqlite(pool, "parked").unwrap());
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     park(&world, to.clone()).await;
     redrive(&to).await;
 }
 
 /// A redrive whose handler fails once, and another that ends it.
 async fn redrive(to: &DeadLetterQueue) {
-    let given = Given::default();
+    let given = RedrivenRecords::default();
     let into = Arc::clone(&given);
     let redriven = to.redrive(move |record: Delivery| {
         if record.partition_key.as_str() == "key-1" && &*record.data == b"4" {
@@ -131,7 +131,7 @@ async fn redrive(to: &DeadLetterQueue) {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let request = create_stream::Request {
         stream_name: Some("parked".to_owned()),
         shard_count: Some(2),
@@ -142,7 +142,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
     park(&world, to.clone()).await;
     let refused = to.redrive(|_| std::future::ready(Ok::<(), HandlerError>(()))).await;
     assert!(matches!(refused, Err(DeadLetterError::RedriveByConsumer(_))), "{refused:?}");
-    let given = Given::default();
+    let given = RedrivenRecords::default();
     let into = Arc::clone(&given);
     let consumer = Consumer::new("parked", "mailer-redrive")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
@@ -155,7 +155,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
             });
             std::future::ready(done)
         });
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     until("all are redriven", async || given.lock().unwrap().len() == 10).await;
     worker.stop().await;
     check(&given);
@@ -165,7 +165,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
 async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("missing/parked.jsonl");
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     (0..3).for_each(|_| world.put_round(1));
     let note = world.note("one");
     let consumer = world.consumer(1).each(move |record: Delivery| {
@@ -175,7 +175,7 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
         note(record)
     });
     let to = DeadLetterFile::new(&path).into();
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     let failed = |event: &Event| {
         matches!(event, Event::Shard(ShardEvent::DeadLetterFailed { error, .. })
             if error.contains("parked.jsonl"))
@@ -191,14 +191,14 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
 
 /// A worker whose handler fails once it may, and parks what failed; and the store it can be cut off
 /// from.
-struct Failing {
-    worker: Running,
+struct FailingWorker {
+    worker: RunningWorker,
     may_fail: Arc<AtomicBool>,
     off: Arc<AtomicBool>,
 }
 
 /// Runs one until its handler has the only record.
-async fn failing(world: &World, to: DeadLetterQueue) -> Failing {
+async fn failing(world: &ConsumerFixture, to: DeadLetterQueue) -> FailingWorker {
     let [may_fail, off, called] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let (may, told) = (Arc::clone(&may_fail), Arc::clone(&called));
     let handle = move |_: Delivery| {
@@ -211,20 +211,21 @@ async fn failing(world: &World, to: DeadLetterQueue) -> Failing {
             Err::<(), HandlerError>("its server is gone".into())
         }
     };
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
+    let store =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let consumer = outage::consumer(world, store).each(handle);
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.put("key");
     world.until("the handler has it", || called.load(Ordering::Relaxed)).await;
-    Failing { worker, may_fail, off }
+    FailingWorker { worker, may_fail, off }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_fails_after_the_stop_is_not_parked_and_comes_again() {
     let folder = tempfile::tempdir().unwrap();
     let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
-    let world = World::ticking(1);
-    let Failing { worker, may_fail, .. } = failing(&world, to).await;
+    let world = ConsumerFixture::ticking(1);
+    let FailingWorker { worker, may_fail, .. } = failing(&world, to).await;
     worker.ask_to_stop();
     pause(1_000).await;
     may_fail.store(true, Ordering::Relaxed);
@@ -239,8 +240,8 @@ async fn a_record_that_fails_after_the_stop_is_not_parked_and_comes_again() {
 async fn nothing_is_parked_while_the_lease_is_in_doubt() {
     let folder = tempfile::tempdir().unwrap();
     let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
-    let world = World::ticking(1);
-    let Failing { worker, may_fail, off } = failing(&world, to).await;
+    let world = ConsumerFixture::ticking(1);
+    let FailingWorker { worker, may_fail, off } = failing(&world, to).await;
     beat(&world).await;
     off.store(true, Ordering::Relaxed);
     // The lease time is ten seconds, and delivery ends after eight.
@@ -259,7 +260,7 @@ async fn nothing_is_parked_while_the_lease_is_in_doubt() {
 async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
     let folder = tempfile::tempdir().unwrap();
     let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     for key in ["good", "poison", "slow"] {
         world.put(key);
     }
@@ -279,13 +280,13 @@ async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
             }
         }
     });
-    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
+    let worker = RunningWorker::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.until("the last one is tried", || slow.load(Ordering::Relaxed)).await;
     assert_eq!(parked(&world), 1);
     worker.stop_short().await;
     let again = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&again);
-    let next = Running::start(world.consumer(2).each(move |record: Delivery| {
+    let next = RunningWorker::start(world.consumer(2).each(move |record: Delivery| {
         noted.lock().unwrap().push(record.partition_key.to_string());
         std::future::ready(Ok::<(), HandlerError>(()))
     }));

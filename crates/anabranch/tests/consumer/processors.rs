@@ -6,15 +6,15 @@ mod checkpoints;
 mod partings;
 mod standing;
 
-use crate::world::{Running, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::Processors;
-use script::{Script, processors, staged, worker};
+use script::{ProcessorScript, processors, staged, worker};
 use std::sync::atomic::Ordering;
 
 #[tokio::test(start_paused = true)]
 async fn processors_keep_order_through_reshards_stops_and_crashes() {
-    let world = World::new(2);
-    let script = Script::of(&world);
+    let world = ConsumerFixture::new(2);
+    let script = ProcessorScript::of(&world);
     let first = worker(&world, &script, "first", 1);
     let second = worker(&world, &script, "second", 2);
     for round in 0..30 {
@@ -53,10 +53,10 @@ async fn records_whose_call_failed_come_again() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_without_records_are_told_to_those_who_ask() {
-    let world = World::new(1);
-    let script = Script::of(&world);
+    let world = ConsumerFixture::new(1);
+    let script = ProcessorScript::of(&world);
     let shape = Processors::new(processors(&script, "one")).with_empty_calls().with_most(3);
-    let worker = Running::start(world.consumer(1).with_handler(shape));
+    let worker = RunningWorker::start(world.consumer(1).with_handler(shape));
     world.until("it is told", || script.count("process 0") > 2).await;
     world.put_round(7);
     world.until_all_seen().await;
@@ -67,9 +67,9 @@ async fn reads_without_records_are_told_to_those_who_ask() {
 
 #[tokio::test(start_paused = true)]
 async fn a_processor_takes_no_lanes() {
-    let world = World::new(1);
-    let script = Script::of(&world);
+    let world = ConsumerFixture::new(1);
+    let script = ProcessorScript::of(&world);
     let consumer = world.consumer(1).processors(processors(&script, "one")).with_concurrency(4);
-    let refused = Running::start(consumer).stopped().await.unwrap_err().to_string();
+    let refused = RunningWorker::start(consumer).stopped().await.unwrap_err().to_string();
     assert!(refused.contains("concurrency is 4"), "{refused}");
 }

@@ -1,6 +1,6 @@
 //! Splits and merges, online and offline, with workers that come, go and crash.
 
-use crate::world::{Running, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::Delivery;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
 async fn online_splits_and_merges_keep_every_key_in_order() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     let worker = world.worker("one", 1);
     for round in 0..40 {
         world.put_round(30);
@@ -35,7 +35,7 @@ async fn online_splits_and_merges_keep_every_key_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn offline_splits_and_merges_keep_every_key_in_order() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     world.put_round(30);
     let worker = world.worker("before", 1);
     world.until_all_seen().await;
@@ -54,7 +54,7 @@ async fn offline_splits_and_merges_keep_every_key_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn reshards_with_a_crash_and_a_stop_lose_nothing_and_keep_order() {
-    let world = World::new(4);
+    let world = ConsumerFixture::new(4);
     let mut workers = vec![world.worker("a", 1), world.worker("b", 2)];
     for round in 0..60 {
         world.put_round(40);
@@ -83,7 +83,7 @@ async fn reshards_with_a_crash_and_a_stop_lose_nothing_and_keep_order() {
 /// Decision 3: children come from the read itself.
 #[tokio::test(start_paused = true)]
 async fn children_are_read_although_no_list_can_be_had() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     world.put_round(30);
     let worker = world.worker("one", 1);
     world.until_all_seen().await;
@@ -102,14 +102,14 @@ async fn children_are_read_although_no_list_can_be_had() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_shard_waits_for_its_last_record() {
     for kill in [true, false] {
-        let world = World::ticking(1);
+        let world = ConsumerFixture::ticking(1);
         (0..4).for_each(|_| world.put_round(10));
         // A shard that was closed the moment it was made would not be open at the trim horizon.
         pause(1_000).await;
         world.split(0);
         (0..4).for_each(|_| world.put_round(10));
         let note = Arc::new(world.note("slow"));
-        let slow = Running::start(world.consumer(1).each(move |record: Delivery| {
+        let slow = RunningWorker::start(world.consumer(1).each(move |record: Delivery| {
             let note = Arc::clone(&note);
             async move {
                 // The whole shard is fetched long before it is done.

@@ -1,6 +1,6 @@
 //! Records that pass retention before they are read: told, with the places between which they were.
 
-use crate::world::{Running, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::{Delivery, FetchMode};
 use anabranch::event::{Event, ShardEvent};
 use anabranch_local::Clock;
@@ -21,7 +21,7 @@ async fn pass(clock: &Clock, ms: u64) {
     }
 }
 
-impl World {
+impl ConsumerFixture {
     /// The gaps that were told.
     fn gaps(&self) -> Vec<(Position, Option<Position>)> {
         let gap = |event: &Event| match event {
@@ -48,7 +48,7 @@ fn handled(of: &Handled, key: &str) -> Vec<Position> {
 async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
     for fetch in [FetchMode::Poll, FetchMode::FanOut] {
         let clock = Clock::manual(1_700_000_000_000);
-        let world = World::by(clock.clone(), 1);
+        let world = ConsumerFixture::by(clock.clone(), 1);
         let (seen, hangs) = (Handled::default(), Arc::new(AtomicBool::new(true)));
         let (note, hang) = (Arc::clone(&seen), Arc::clone(&hangs));
         let consumer = world.consumer(1).with_settings(|settings| {
@@ -57,7 +57,7 @@ async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
             settings.watchdog.handler_ms = 24 * HOUR_MS;
             settings.lease_time = HOUR_MS;
         });
-        let worker = Running::start(consumer.each(move |record: Delivery| {
+        let worker = RunningWorker::start(consumer.each(move |record: Delivery| {
             let (note, hang) = (Arc::clone(&note), Arc::clone(&hang));
             async move {
                 while hang.load(Ordering::Relaxed) {
@@ -93,11 +93,11 @@ async fn a_worker_that_comes_back_after_retention_tells_what_it_missed() {
         [(25 * HOUR_MS, true, true), (23 * HOUR_MS, true, false), (25 * HOUR_MS, false, false)]
     {
         let clock = Clock::manual(1_700_000_000_000);
-        let world = World::by(clock.clone(), 1);
+        let world = ConsumerFixture::by(clock.clone(), 1);
         let seen = Handled::default();
         let worker = |seed| {
             let note = Arc::clone(&seen);
-            Running::start(world.consumer(seed).each(move |record: Delivery| {
+            RunningWorker::start(world.consumer(seed).each(move |record: Delivery| {
                 let key = record.partition_key.to_string();
                 note.lock().unwrap().push((key, record.position()));
                 std::future::ready(Ok::<(), std::convert::Infallible>(()))

@@ -1,8 +1,8 @@
 //! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
 
-use crate::gate::{Gate, threads};
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, ProcessingMode};
+use crate::gate::{HandlerGate, threads};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, ProcessingMode, RunError};
 use anabranch::event::{Event, LeaseEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     (0..20).for_each(|_| world.put_round(10));
     let note = Arc::new(world.note("first"));
-    let slow = Running::start(world.consumer(1).each(move |record: Delivery| {
+    let slow = RunningWorker::start(world.consumer(1).each(move |record: Delivery| {
         let note = Arc::clone(&note);
         async move {
             pause(300).await;
@@ -35,7 +35,7 @@ async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_shards_of_a_worker_that_stops_go_on_elsewhere_at_once() {
-    let world = World::new(4);
+    let world = ConsumerFixture::new(4);
     world.put_round(20);
     let first = world.worker("first", 1);
     world.until_all_seen().await;
@@ -55,7 +55,7 @@ async fn the_shards_of_a_worker_that_stops_go_on_elsewhere_at_once() {
 /// A rolling deploy changes the lease time from 60 s to 10 s and back, while records come in.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
-    let world = World::new(6);
+    let world = ConsumerFixture::new(6);
     let start = |lease_time_ms: u64, seed: u64| {
         let note = Arc::new(world.note("any"));
         let slow = world.consumer(seed).each(move |record: Delivery| {
@@ -65,9 +65,9 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
                 note(record).await
             }
         });
-        Running::start(slow.with_settings(|settings| settings.lease_time = lease_time_ms))
+        RunningWorker::start(slow.with_settings(|settings| settings.lease_time = lease_time_ms))
     };
-    let mut workers: Vec<Running> = (0..3).map(|seed| start(60_000, seed)).collect();
+    let mut workers: Vec<RunningWorker> = (0..3).map(|seed| start(60_000, seed)).collect();
     for (seed, lease_time_ms) in [10_000; 3].into_iter().chain([60_000; 3]).enumerate() {
         for _ in 0..70 {
             world.put_round(30);
@@ -80,7 +80,7 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
     world.until_all_seen().await;
     let told = world.events.lock().unwrap().clone();
     let lost = told.iter().filter(|event| {
-        use LeaseEvent::{Evicted, WorkerFenced, LeaseLost};
+        use LeaseEvent::{Evicted, LeaseLost, WorkerFenced};
         matches!(event, Event::Lease(WorkerFenced { .. } | Evicted { .. } | LeaseLost { .. }))
     });
     assert_eq!(lost.count(), 0);
@@ -94,10 +94,11 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
 #[test]
 fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
     threads(3).block_on(async {
-        let (world, gate) = (World::new(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
-        let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 200));
+        let worker =
+            RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 200));
         world.until("the handler runs", || gate.came() == 1).await;
         worker.ask_to_stop();
         let stopped = worker.stopped().await;
@@ -113,12 +114,12 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
 #[test]
 fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it_returns() {
     threads(3).block_on(async {
-        let (world, gate) = (World::new(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
         let mut consumer = consumer.with_settings(|settings| settings.grace_period = 200);
         let (health, control) = (consumer.health(), consumer.control());
-        let worker = Running::start(consumer);
+        let worker = RunningWorker::start(consumer);
         world.until("the handler runs", || gate.came() == 1).await;
         tokio::select! {
             biased;
@@ -140,20 +141,20 @@ fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it
 
 /// A consumer of eight lanes whose handler blocks its thread at the first record of each shard, until
 /// it is set free, and tells the oracle of all.
-struct Blocking {
+struct BlockingConsumer {
     /// The keys whose handlers block, by shard.
     blocked: Arc<Mutex<BTreeMap<String, String>>>,
     free: Arc<AtomicBool>,
 }
 
-impl Blocking {
+impl BlockingConsumer {
     fn new() -> Self {
         Self { blocked: Arc::default(), free: Arc::default() }
     }
 
     fn consumer(
         &self,
-        world: &World,
+        world: &ConsumerFixture,
     ) -> Consumer<LocalKinesis, MemoryStore, impl ProcessingMode<MemoryStore> + use<>> {
         let (blocked, free) = (Arc::clone(&self.blocked), Arc::clone(&self.free));
         let oracle = world.oracle.clone();
@@ -188,7 +189,7 @@ impl Blocking {
 }
 
 /// A test that fails must not wait for the handlers that it blocks.
-impl Drop for Blocking {
+impl Drop for BlockingConsumer {
     fn drop(&mut self) {
         self.set_free();
     }
@@ -198,12 +199,13 @@ impl Drop for Blocking {
 #[test]
 fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease() {
     threads(6).block_on(async {
-        let blocking = Blocking::new();
-        let world = World::new(2);
+        let blocking = BlockingConsumer::new();
+        let world = ConsumerFixture::new(2);
         world.put_round(40);
-        let consumer = blocking.consumer(&world).with_settings(|settings| settings.grace_period = 300);
+        let consumer =
+            blocking.consumer(&world).with_settings(|settings| settings.grace_period = 300);
         let health = consumer.health();
-        let first = Running::start(consumer);
+        let first = RunningWorker::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;
         world.until("both shards have a handler that blocks", both).await;
         // Another worker asks for one of the two.
@@ -225,7 +227,8 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         blocking.set_free();
         world.until_all_seen().await;
         // What kept the lease has returned, so it can be handed over.
-        let handed = |event: &Event| matches!(event, Event::Lease(LeaseEvent::LeaseHandedOver { .. }));
+        let handed =
+            |event: &Event| matches!(event, Event::Lease(LeaseEvent::LeaseHandedOver { .. }));
         world.until("the lease is handed over", || world.told(handed)).await;
         assert!(health.is_live());
         world.put_round(40);
@@ -240,13 +243,13 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
 #[test]
 fn a_stream_removed_while_a_shard_of_it_is_drained_for_another_worker_is_read_no_more() {
     threads(6).block_on(async {
-        let blocking = Blocking::new();
-        let world = World::new(2);
+        let blocking = BlockingConsumer::new();
+        let world = ConsumerFixture::new(2);
         world.put_round(40);
         let mut consumer =
             blocking.consumer(&world).with_settings(|settings| settings.grace_period = 2_000);
         let (health, control) = (consumer.health(), consumer.control());
-        let first = Running::start(consumer);
+        let first = RunningWorker::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;
         world.until("both shards have a handler that blocks", both).await;
         let second = world.worker("second", 2);

@@ -1,9 +1,9 @@
 //! Shards as streams whose records are acked one by one, and several streams in one worker.
 
-use crate::outage::{self, Cut, CutOff};
-use crate::world::{Running, STREAM, World, pause, until};
+use crate::outage::{self, CutOff, CutOffStore};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause, until};
 use anabranch::consumer::{
-    Consumer, Delivery, HandlerError, OnError, DeadLetterFile, ShardRecord, ShardStream,
+    Consumer, DeadLetterFile, Delivery, HandlerError, OnError, ShardRecord, ShardStream,
 };
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 
 /// Tells the oracle of each record of a shard, and acks them.
-async fn note_all(world: Arc<World>, mut shard: ShardStream) {
+async fn note_all(world: Arc<ConsumerFixture>, mut shard: ShardStream) {
     while let Some(record) = shard.next().await {
         world.oracle.delivered(record.partition_key.as_str(), &record.data, "stream");
         record.ack();
@@ -25,7 +25,7 @@ async fn note_all(world: Arc<World>, mut shard: ShardStream) {
 
 #[tokio::test(start_paused = true)]
 async fn shard_streams_keep_order_through_reshards_and_stops() {
-    let world = Arc::new(World::new(2));
+    let world = Arc::new(ConsumerFixture::new(2));
     for seed in 0..3 {
         let mut shards = world.consumer(seed).shard_streams(100);
         let mut readers = JoinSet::new();
@@ -70,10 +70,11 @@ async fn shard_streams_keep_order_through_reshards_and_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_acked_while_checkpoints_failed_is_written_before_the_lease_is_given_back() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(5);
     let off = Arc::new(AtomicBool::new(false));
-    let cut = Cut { store: world.leases.clone(), off: off.clone(), what: CutOff::Checkpoints };
+    let cut =
+        CutOffStore { store: world.leases.clone(), off: off.clone(), what: CutOff::Checkpoints };
     let mut shards = outage::consumer(&world, cut).shard_streams(8);
     let mut shard = shards.next().await.unwrap();
     off.store(true, Ordering::Relaxed);
@@ -96,7 +97,7 @@ async fn what_was_acked_while_checkpoints_failed_is_written_before_the_lease_is_
 
 #[tokio::test(start_paused = true)]
 async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(20);
     let mut shards = world.consumer(1).shard_streams(8);
     let mut shard = shards.next().await.unwrap();
@@ -155,7 +156,7 @@ pub(crate) async fn numbers(shard: &mut ShardStream) -> Vec<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..10).for_each(|_| world.put("key"));
     let mut shards = world.consumer(1).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
@@ -181,7 +182,7 @@ async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
 async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_again() {
     // How many of the three records that were taken are acked, and whether the rest are taken too.
     for (acked, all_taken) in [(3, false), (2, false), (2, true), (0, false)] {
-        let world = World::new(1);
+        let world = ConsumerFixture::new(1);
         (0..10).for_each(|_| world.put("key"));
         world.split(0);
         let mut shards = world.consumer(1).shard_streams(100);
@@ -210,7 +211,7 @@ async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_aga
 
 #[tokio::test(start_paused = true)]
 async fn the_last_acks_of_a_closed_shard_may_come_after_its_stream_is_dropped() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(5);
     world.split(0);
     let mut shards = world.consumer(1).shard_streams(100);
@@ -234,7 +235,7 @@ async fn the_last_acks_of_a_closed_shard_may_come_after_its_stream_is_dropped() 
 
 #[tokio::test(start_paused = true)]
 async fn children_come_after_the_last_ack_of_their_parent() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(5);
     world.split(0);
     let mut shards = world.consumer(1).shard_streams(100);
@@ -262,7 +263,7 @@ async fn children_come_after_the_last_ack_of_their_parent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_is_offered_again() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     world.put_round(5);
     let mut shards = world.consumer(1).shard_streams(100);
     drop(shards.next().await.unwrap());
@@ -276,7 +277,7 @@ async fn a_stream_that_is_dropped_is_offered_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
-    let mut world = World::ticking(1);
+    let mut world = ConsumerFixture::ticking(1);
     // The only layout whose rows are made at LATEST.
     world.leases = MemoryStore::new(Layout::Kcl);
     let latest = |seed| world.consumer(seed).starting_at(StartPosition::Latest).shard_streams(10);
@@ -299,13 +300,17 @@ async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_parked_because_a_stream_was_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..200).for_each(|_| world.put("key"));
     let off = Arc::new(AtomicBool::new(false));
-    let store =
-        Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Checkpoints };
+    let store = CutOffStore {
+        store: world.leases.clone(),
+        off: Arc::clone(&off),
+        what: CutOff::Checkpoints,
+    };
     let to = DeadLetterFile::new(folder.path().join("parked.jsonl")).into();
-    let consumer = outage::consumer(&world, store).on_error(OnError::DeadLetter { attempts: 1, to });
+    let consumer =
+        outage::consumer(&world, store).on_error(OnError::DeadLetter { attempts: 1, to });
     let mut shards = consumer.shard_streams(200);
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
@@ -326,7 +331,7 @@ async fn nothing_is_parked_because_a_stream_was_dropped() {
 #[tokio::test(start_paused = true)]
 async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
     for stops in [true, false] {
-        let world = World::new(1);
+        let world = ConsumerFixture::new(1);
         (0..10).for_each(|_| world.put("key"));
         // No checkpoint is due in all that time.
         let consumer = |seed| {
@@ -355,7 +360,7 @@ async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
     for (late_ms, stops, counts) in
         [(3_000, false, true), (3_000, true, true), (7_000, false, false)]
     {
-        let world = World::new(1);
+        let world = ConsumerFixture::new(1);
         (0..10).for_each(|_| world.put("key"));
         let mut shards = world.consumer(1).shard_streams(100);
         let mut shard = shards.next().await.unwrap();
@@ -384,7 +389,7 @@ async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_no_record_that_was_dropped() {
-    let world = World::new(1);
+    let world = ConsumerFixture::new(1);
     (0..2).for_each(|_| world.put("key"));
     let consumer = world.consumer(1).with_settings(|settings| settings.grace_period = 3_600_000);
     let mut shards = consumer.shard_streams(100);
@@ -403,7 +408,7 @@ async fn a_stop_waits_for_no_record_that_was_dropped() {
     assert_eq!(world.rows()[0].checkpoint, at);
 }
 
-fn create(world: &World, name: &str) {
+fn create(world: &ConsumerFixture, name: &str) {
     let request = create_stream::Request {
         stream_name: Some(name.to_owned()),
         shard_count: Some(2),
@@ -414,7 +419,7 @@ fn create(world: &World, name: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_added_and_removed_while_the_consumer_runs() {
-    let world = World::new(2);
+    let world = ConsumerFixture::new(2);
     for name in ["bills", "cards"] {
         create(&world, name);
     }
@@ -430,7 +435,7 @@ async fn streams_are_added_and_removed_while_the_consumer_runs() {
         .with_clock(anabranch::clock::Clock::of_runtime(), anabranch::clock::Rng::seeded(1))
         .each(handle);
     let control = consumer.control();
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     let came = |what: &str| seen.lock().unwrap().iter().filter(|it| *it == what).count();
     let put = |stream: &str| world.put_into(stream, "key", b"data");
     for stream in [STREAM, "bills", "cards"] {

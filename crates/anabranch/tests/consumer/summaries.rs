@@ -1,7 +1,7 @@
 //! How often a worker asks what a stream is: once for all of its shards.
 
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::consumer::{Consumer, Delivery, FetchMode, HandlerError, RunError};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -22,12 +22,12 @@ const SHARDS: u8 = 40;
 
 /// The calls that concern a stream as a whole.
 #[derive(Default)]
-struct Calls {
+struct DescribeCalls {
     summaries: AtomicUsize,
     consumers: AtomicUsize,
 }
 
-impl Calls {
+impl DescribeCalls {
     fn take(of: &AtomicUsize) -> usize {
         of.swap(0, Ordering::Relaxed)
     }
@@ -35,12 +35,12 @@ impl Calls {
 
 /// A client that counts them. An answer takes 20 ms, and no two tell the same fraction of the second
 /// in which the stream was created.
-struct Counting {
+struct CountingStream {
     local: LocalKinesis,
-    calls: Arc<Calls>,
+    calls: Arc<DescribeCalls>,
 }
 
-impl StreamApi for Counting {
+impl StreamApi for CountingStream {
     delegate!(local: list_shards iterator records put_records put_record);
 
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
@@ -85,15 +85,15 @@ impl StreamApi for Counting {
     }
 }
 
-impl World {
+impl ConsumerFixture {
     fn counting(
         &self,
         fetch: FetchMode,
-    ) -> (Consumer<Counting, anabranch::lease::MemoryStore>, Arc<Calls>) {
-        let (calls, told) = (Arc::<Calls>::default(), Arc::clone(&self.events));
+    ) -> (Consumer<CountingStream, anabranch::lease::MemoryStore>, Arc<DescribeCalls>) {
+        let (calls, told) = (Arc::<DescribeCalls>::default(), Arc::clone(&self.events));
         let local = LocalKinesis::new(Arc::clone(&self.engine));
         let consumer = Consumer::new(STREAM, "mailer")
-            .with_kinesis(Counting { local, calls: Arc::clone(&calls) })
+            .with_kinesis(CountingStream { local, calls: Arc::clone(&calls) })
             .with_leases(self.leases.clone())
             .with_clock(Clock::of_runtime(), Rng::seeded(1))
             .with_events(Events::new(move |event| told.lock().unwrap().push(event.clone())))
@@ -130,7 +130,7 @@ impl World {
 async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
     for fetch in [FetchMode::Poll, FetchMode::FanOut] {
         let clock = anabranch_local::Clock::manual(1_700_000_000_000);
-        let world = World::by(clock.clone(), i64::from(SHARDS));
+        let world = ConsumerFixture::by(clock.clone(), i64::from(SHARDS));
         let longer = increase_stream_retention_period::Request {
             stream: StreamTarget::named(STREAM),
             retention_period_hours: Some(72),
@@ -146,7 +146,7 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
             settings.lease_time = HOUR_MS;
             settings.audit_interval = 24 * HOUR_MS;
         });
-        let worker = Running::start(consumer.each(move |_: Delivery| {
+        let worker = RunningWorker::start(consumer.each(move |_: Delivery| {
             let (hang, count) = (Arc::clone(&hang), Arc::clone(&count));
             async move {
                 while hang.load(Ordering::Relaxed) {
@@ -166,11 +166,11 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
             pause(1).await;
         }
         world.put_everywhere(1);
-        Calls::take(&calls.summaries);
+        DescribeCalls::take(&calls.summaries);
         hangs.store(false, Ordering::Relaxed);
         let all = 301 * usize::from(SHARDS);
         world.until("all come", || handled.load(Ordering::Relaxed) >= all).await;
-        let asked = Calls::take(&calls.summaries);
+        let asked = DescribeCalls::take(&calls.summaries);
         worker.stop().await;
         // One for the readers, and one where an audit falls into the same time.
         assert!((1..=2).contains(&asked), "{asked} questions by {SHARDS} shards, {fetch:?}");
@@ -179,15 +179,16 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_denied_registration_is_tried_once_for_all_shards() {
-    let world = World::ticking(i64::from(SHARDS));
+    let world = ConsumerFixture::ticking(i64::from(SHARDS));
     world.strike(Operation::RegisterStreamConsumer, FaultEffect::Deny, 0, 10_000);
     let (consumer, calls) = world.counting(FetchMode::FanOut);
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     let failing = |event: &Event| matches!(event, Event::Shard(ShardEvent::FetchFailed { .. }));
     world.until("it is denied", || world.told(failing)).await;
     pause(120_000).await;
     // Pauses of ten seconds at the most, and of five on average.
-    let (summaries, consumers) = (Calls::take(&calls.summaries), Calls::take(&calls.consumers));
+    let (summaries, consumers) =
+        (DescribeCalls::take(&calls.summaries), DescribeCalls::take(&calls.consumers));
     assert!(summaries < 40, "{summaries} questions in two minutes");
     assert!(consumers < 80, "{consumers} attempts in two minutes");
     world.engine.faults().clear();
@@ -198,16 +199,16 @@ async fn a_denied_registration_is_tried_once_for_all_shards() {
 
 #[tokio::test(start_paused = true)]
 async fn another_fraction_of_the_second_is_no_other_stream() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     let (consumer, calls) = world.counting(FetchMode::Poll);
     let consumer = consumer.with_settings(|settings| settings.audit_interval = 1_000);
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     for _ in 0..20 {
         world.put_round(10);
         pause(1_000).await;
     }
     world.until_all_seen().await;
-    assert!(Calls::take(&calls.summaries) > 10, "it was asked for");
+    assert!(DescribeCalls::take(&calls.summaries) > 10, "it was asked for");
     let recreated =
         |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamRecreated { .. }));
     assert!(!world.told(recreated));
@@ -215,7 +216,7 @@ async fn another_fraction_of_the_second_is_no_other_stream() {
 }
 
 /// Registers consumers of other names.
-fn register_others(world: &World, count: usize) {
+fn register_others(world: &ConsumerFixture, count: usize) {
     for other in 0..count {
         let request = register_stream_consumer::Request {
             stream: StreamTarget::named(STREAM),
@@ -228,9 +229,9 @@ fn register_others(world: &World, count: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_with_all_its_fan_out_consumers_is_an_error_with_the_way_out() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     register_others(&world, 20);
-    let worker = Running::start(world.consumer(1).with_fan_out().each(world.note("one")));
+    let worker = RunningWorker::start(world.consumer(1).with_fan_out().each(world.note("one")));
     let ended = tokio::time::timeout(Duration::from_mins(1), worker.stopped()).await;
     let error = match ended.expect("it tries for ever") {
         Err(error @ RunError::FanOutLimit { .. }) => error.to_string(),
@@ -245,10 +246,10 @@ async fn a_stream_with_all_its_fan_out_consumers_is_an_error_with_the_way_out() 
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_registration_is_tried_again() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     register_others(&world, 19);
     world.strike(Operation::RegisterStreamConsumer, FaultEffect::Throttle, 0, 5);
-    let worker = Running::start(world.consumer(1).with_fan_out().each(world.note("one")));
+    let worker = RunningWorker::start(world.consumer(1).with_fan_out().each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;
     worker.stop().await;

@@ -1,8 +1,8 @@
 //! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
 
-use crate::memory::Remote;
-use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Rng, Clock};
+use crate::memory::SlowStream;
+use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
+use anabranch::clock::{Clock, Rng};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{FetchedRecords, ShardIterator, StreamApi, StreamError};
 use anabranch::tail::Tail;
@@ -14,13 +14,13 @@ use anabranch_model::retry::Fault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn tail(world: &World, since: StartPosition) -> Tail<LocalKinesis> {
+fn tail(world: &ConsumerFixture, since: StartPosition) -> Tail<LocalKinesis> {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
     Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Rng::seeded(5))
 }
 
 /// Takes records until everything that was put has come.
-async fn follow(world: &World, tail: &mut Tail<LocalKinesis>) {
+async fn follow(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) {
     while world.oracle.seen() < world.oracle.puts() {
         let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
         let record = next.expect("a record comes").unwrap().unwrap();
@@ -29,14 +29,14 @@ async fn follow(world: &World, tail: &mut Tail<LocalKinesis>) {
 }
 
 /// The same, for a tail that nobody has asked for a record yet: the first call begins it.
-async fn follow_from_now(world: &World, tail: &mut Tail<LocalKinesis>) {
+async fn follow_from_now(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) {
     let first = tail.next().await.unwrap().unwrap();
     world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
     follow(world, tail).await;
 }
 
 /// Takes records until there are no more.
-async fn catch_up(world: &World, tail: &mut Tail<LocalKinesis>) -> usize {
+async fn catch_up(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) -> usize {
     let mut count = 0;
     while let Some(record) = tail.next_until_caught_up().await {
         let record = record.unwrap();
@@ -48,7 +48,7 @@ async fn catch_up(world: &World, tail: &mut Tail<LocalKinesis>) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_split_or_merged_while_online_is_drained_before_its_children() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     let mut tail = tail(&world, StartPosition::Latest);
     assert_eq!(catch_up(&world, &mut tail).await, 0);
     for step in 0..6 {
@@ -70,7 +70,7 @@ async fn a_shard_that_is_split_or_merged_while_online_is_drained_before_its_chil
 #[tokio::test(start_paused = true)]
 async fn who_has_caught_up_has_read_the_children_of_closed_shards_too() {
     for generations in 1..4 {
-        let world = World::ticking(2);
+        let world = ConsumerFixture::ticking(2);
         for _ in 0..generations {
             world.put_round(20);
             world.split(0);
@@ -118,7 +118,7 @@ async fn count<A: StreamApi>(tail: Tail<A>) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn neither_a_part_of_a_reply_nor_a_full_one_is_all_of_a_shard() {
-    let world = World::ticking(8);
+    let world = ConsumerFixture::ticking(8);
     (0..100).for_each(|_| world.put_round(1_000));
     let put = world.oracle.puts();
     assert_eq!(count(tail(&world, StartPosition::TrimHorizon)).await, put);
@@ -130,7 +130,7 @@ async fn neither_a_part_of_a_reply_nor_a_full_one_is_all_of_a_shard() {
 
 #[tokio::test(start_paused = true)]
 async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     let mut tail = tail(&world, StartPosition::Latest);
     assert_eq!(catch_up(&world, &mut tail).await, 0);
     // The first shard is slow: its reads fail while the second one is drained.
@@ -157,7 +157,7 @@ async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
 
 #[tokio::test(start_paused = true)]
 async fn shards_that_were_closed_before_the_start_are_skipped() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     world.put_data("old", b"0");
     pause(100).await;
     world.split(0);
@@ -171,7 +171,11 @@ async fn shards_that_were_closed_before_the_start_are_skipped() {
 }
 
 /// Catches up until so many have come.
-async fn catch_up_to(world: &World, tail: &mut Tail<LocalKinesis>, count: usize) -> usize {
+async fn catch_up_to(
+    world: &ConsumerFixture,
+    tail: &mut Tail<LocalKinesis>,
+    count: usize,
+) -> usize {
     let mut came = 0;
     while came < count {
         came += catch_up(world, tail).await;
@@ -182,7 +186,7 @@ async fn catch_up_to(world: &World, tail: &mut Tail<LocalKinesis>, count: usize)
 
 #[tokio::test(start_paused = true)]
 async fn from_the_oldest_record_on_the_whole_line_comes_in_order() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     for at in [0, 1, 0] {
         (0..3).for_each(|_| world.put_round(20));
         pause(100).await;
@@ -197,7 +201,7 @@ async fn from_the_oldest_record_on_the_whole_line_comes_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_in_the_past_gives_what_came_since_through_closed_shards() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     world.put_data("old", b"0");
     pause(1_000).await;
     let since = 1_700_000_000_000 + 900;
@@ -213,7 +217,7 @@ async fn a_start_in_the_past_gives_what_came_since_through_closed_shards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
         world.strike(operation, FaultEffect::InternalError, 0, 3);
         world.strike(operation, FaultEffect::Throttle, 5, 3);
@@ -225,8 +229,7 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
     assert_eq!(world.oracle.duplicates(), 0);
 
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
-    let mut other =
-        Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Rng::seeded(1));
+    let mut other = Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Rng::seeded(1));
     let error = other.next().await.unwrap().unwrap_err();
     assert_eq!(error.fault, Fault::Missing);
     assert!(error.to_string().contains("nowhere"), "{error}");
@@ -235,9 +238,9 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_panics_ends_the_tail_with_an_error() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     world.put_round(20);
-    let (panics, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
+    let (panics, breaks) = SlowStream::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     breaks.store(true, Ordering::Relaxed);
     let mut tail = Tail::new(panics, STREAM).since(StartPosition::TrimHorizon);
     tail = tail.with_clock(Clock::of_runtime(), Rng::seeded(5));
@@ -249,10 +252,10 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
 
 /// A stream whose second shard was split, and whose split parent has passed retention since. Also
 /// the moment before the children began.
-fn half_trimmed() -> (World, u64) {
+fn half_trimmed() -> (ConsumerFixture, u64) {
     let born_ms = 1_700_000_000_000;
     let clock = anabranch_local::Clock::manual(born_ms);
-    let world = World::by(clock.clone(), 2);
+    let world = ConsumerFixture::by(clock.clone(), 2);
     clock.advance(3_600_000);
     world.split(1);
     clock.advance(48 * 3_600_000);
@@ -261,7 +264,7 @@ fn half_trimmed() -> (World, u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_before_the_stream_was_made_gives_everything() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     world.put_round(20);
     let mut tail = tail(&world, StartPosition::AtTimestamp(1_600_000_000_000));
     assert_eq!(catch_up(&world, &mut tail).await, 20);
@@ -271,7 +274,7 @@ async fn a_start_before_the_stream_was_made_gives_everything() {
 #[tokio::test(start_paused = true)]
 async fn a_torn_list_at_the_start_leaves_no_key_out() {
     for since in [StartPosition::TrimHorizon, StartPosition::Latest] {
-        let world = World::ticking(2);
+        let world = ConsumerFixture::ticking(2);
         world.strike(Operation::ListShards, FaultEffect::TearList, 0, 2);
         let mut tail = tail(&world, since);
         let puts = async {
@@ -294,7 +297,7 @@ async fn a_start_before_retention_leaves_no_key_out() {
 
     let consumer = world.consumer(1).starting_at(StartPosition::AtTimestamp(since));
     let before = world.oracle.duplicates();
-    let running = Running::start(consumer.each(world.note("worker")));
+    let running = RunningWorker::start(consumer.each(world.note("worker")));
     world.until("it comes again", || world.oracle.duplicates() == before + 20).await;
     running.stop().await;
 }
@@ -311,7 +314,7 @@ async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_
             (FaultEffect::Deny, Fault::AccessDenied, "not authorized"),
             (FaultEffect::ExpireToken, Fault::CredentialsExpired, "token included in the request"),
         ] {
-            let world = World::ticking(2);
+            let world = ConsumerFixture::ticking(2);
             world.put_round(20);
             world.strike(operation, effect, 0, u64::MAX);
             let mut tail = tail(&world, since);
@@ -327,7 +330,7 @@ async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_
 
 #[tokio::test(start_paused = true)]
 async fn credentials_that_are_renewed_in_time_only_delay_a_tail() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     world.put_round(20);
     for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
         world.strike(operation, FaultEffect::ExpireToken, 0, 5);
@@ -339,7 +342,7 @@ async fn credentials_that_are_renewed_in_time_only_delay_a_tail() {
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_while_a_tail_finds_its_place_is_not_skipped() {
-    let world = World::ticking(2);
+    let world = ConsumerFixture::ticking(2);
     world.put_data("old", b"0");
     pause(5_000).await;
     world.strike(Operation::GetShardIterator, FaultEffect::InternalError, 0, 4);

@@ -1,10 +1,10 @@
 //! Shards that stand still: told by name, restarted, in the end given to others; and how health
 //! shows it.
 
-use crate::gate::{Gate, threads};
+use crate::gate::{HandlerGate, threads};
 use crate::lanes::beside_key_0;
-use crate::outage::{Cut, CutOff, consumer};
-use crate::world::{Running, World, pause};
+use crate::outage::{CutOff, CutOffStore, consumer};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, ReadPhase, WatchdogAction};
 use anabranch::event::{Event, ShardEvent, ShardStopReason};
 use anabranch::lease::MemoryStore;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const HOUR_MS: u64 = 3_600_000;
 
-impl World {
+impl ConsumerFixture {
     /// How often a shard was told to stand still in this phase with this remedy.
     pub(crate) fn stuck(&self, phase: ReadPhase, remedy: WatchdogAction) -> usize {
         let like = |event: &&Event| {
@@ -44,14 +44,15 @@ pub(crate) fn short(settings: &mut ConsumerSettings) {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
-    for (operation, phase) in
-        [(Operation::GetRecords, ReadPhase::Fetch), (Operation::GetShardIterator, ReadPhase::Iterator)]
-    {
-        let world = World::ticking(2);
+    for (operation, phase) in [
+        (Operation::GetRecords, ReadPhase::Fetch),
+        (Operation::GetShardIterator, ReadPhase::Iterator),
+    ] {
+        let world = ConsumerFixture::ticking(2);
         world.put_round(20);
         world.strike(operation, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
         let consumer = world.consumer(1).with_settings(short);
-        let worker = Running::start(consumer.each(world.note("one")));
+        let worker = RunningWorker::start(consumer.each(world.note("one")));
         world.until_all_seen().await;
         world.until("the first is done", || world.stuck(phase, WatchdogAction::Restart) == 1).await;
         world.put_round(20);
@@ -71,7 +72,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         (Operation::GetShardIterator, 20),
         (Operation::SubscribeToShard, 330),
     ] {
-        let (world, gate) = (World::ticking(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::ticking(1), HandlerGate::shut());
         let consumer = world.consumer(1).with_concurrency(8).with_settings(|settings| {
             short(settings);
             settings.watchdog.handler_ms = HOUR_MS;
@@ -79,7 +80,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
                 settings.fetch = FetchMode::FanOut;
             }
         });
-        let worker = Running::start(consumer.each(gate.sleeper(&world, "key-0", "one")));
+        let worker = RunningWorker::start(consumer.each(gate.sleeper(&world, "key-0", "one")));
         world.put("key-0");
         world.until("the handler runs", || gate.came() == 1).await;
         world.strike(operation, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
@@ -95,7 +96,8 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         }
         let all_but_one = world.oracle.puts() - 1;
         world.until("the other lanes deliver on", || world.oracle.seen() == all_but_one).await;
-        let restarts = [ReadPhase::Fetch, ReadPhase::Iterator].map(|it| world.stuck(it, WatchdogAction::Restart));
+        let restarts = [ReadPhase::Fetch, ReadPhase::Iterator]
+            .map(|it| world.stuck(it, WatchdogAction::Restart));
         assert!(restarts.iter().sum::<usize>() >= 1, "{operation}: {restarts:?}");
         assert_eq!(gate.came(), 1, "{operation}: the call goes on");
         gate.open();
@@ -108,11 +110,11 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
-    let mut world = World::ticking(1);
+    let mut world = ConsumerFixture::ticking(1);
     // The only layout whose rows keep LATEST.
     world.leases = MemoryStore::new(Layout::Kcl);
     let consumer = world.consumer(1).starting_at(StartPosition::Latest).with_settings(short);
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     pause(5_000).await;
     world.strike(Operation::GetRecords, FaultEffect::Delay { ms: HOUR_MS }, 0, 1);
     pause(2_000).await;
@@ -126,9 +128,10 @@ async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     world.put_round(10);
-    let first = Running::start(world.consumer(1).with_settings(short).each(world.note("first")));
+    let first =
+        RunningWorker::start(world.consumer(1).with_settings(short).each(world.note("first")));
     world.until_all_seen().await;
     world.strike(Operation::GetRecords, FaultEffect::Delay { ms: HOUR_MS }, 0, u64::MAX);
     world.put_round(10);
@@ -145,14 +148,16 @@ async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
-    let (world, gate) = (World::ticking(2), Gate::shut());
+    let (world, gate) = (ConsumerFixture::ticking(2), HandlerGate::shut());
     let handler = gate.sleeper(&world, "key-0", "one");
     let consumer = world.consumer(1).with_settings(short).each(handler);
     let health = consumer.health();
     assert!(health.is_live() && !health.is_ready() && health.shards().is_empty());
-    let worker = Running::start(consumer);
+    let worker = RunningWorker::start(consumer);
     world.put_round(20);
-    world.until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) >= 2).await;
+    world
+        .until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) >= 2)
+        .await;
     assert!(health.is_live() && health.is_ready());
     let shards = health.shards();
     assert_eq!(shards.len(), 2);
@@ -175,7 +180,7 @@ async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_peace() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     world.put_round(10);
     world.split(0);
     let note = Arc::new(world.note("one"));
@@ -183,7 +188,7 @@ async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_p
         short(settings);
         settings.watchdog.decode_ms = 5_000;
     });
-    let worker = Running::start(consumer.each(move |record: Delivery| {
+    let worker = RunningWorker::start(consumer.each(move |record: Delivery| {
         let note = Arc::clone(&note);
         async move {
             pause(8_000).await;
@@ -200,7 +205,7 @@ async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_p
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let calls = Arc::new(AtomicUsize::new(0));
     let (note, made) = (Arc::new(world.note("one")), Arc::clone(&calls));
     let consumer = world.consumer(1).each(move |record: Delivery| {
@@ -212,7 +217,7 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
             note(record).await
         }
     });
-    let worker = Running::start(consumer.with_settings(|settings| {
+    let worker = RunningWorker::start(consumer.with_settings(|settings| {
         short(settings);
         settings.watchdog.drop_handlers = true;
     }));
@@ -228,7 +233,7 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
 #[tokio::test(start_paused = true)]
 async fn a_shards_stream_that_nobody_takes_is_told_and_one_that_may_be_dropped_is_offered_again() {
     for (may_drop, remedy) in [(false, WatchdogAction::Report), (true, WatchdogAction::Restart)] {
-        let world = World::ticking(3);
+        let world = ConsumerFixture::ticking(3);
         let consumer = world.consumer(1).with_settings(|settings| {
             short(settings);
             settings.watchdog.drop_handlers = may_drop;
@@ -247,12 +252,12 @@ async fn a_shards_stream_that_nobody_takes_is_told_and_one_that_may_be_dropped_i
 
 #[tokio::test(start_paused = true)]
 async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back() {
-    let world = World::ticking(1);
+    let world = ConsumerFixture::ticking(1);
     let off = Arc::new(AtomicBool::new(false));
     let (store, what) = (world.leases.clone(), CutOff::Checkpoints);
-    let cut = Cut { store, off: Arc::clone(&off), what };
+    let cut = CutOffStore { store, off: Arc::clone(&off), what };
     let consumer = consumer(&world, cut).with_settings(short);
-    let worker = Running::start(consumer.each(world.note("one")));
+    let worker = RunningWorker::start(consumer.each(world.note("one")));
     world.put_round(20);
     world.until_all_seen().await;
     off.store(true, Ordering::Relaxed);
@@ -270,11 +275,12 @@ async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back
 #[test]
 fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
     threads(3).block_on(async {
-        let (world, gate) = (World::new(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "one"));
         let health = consumer.health();
-        let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
+        let worker =
+            RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
         world.until("it reads", || health.shards().len() == 1).await;
         pause(500).await;
         assert!(health.is_live());
@@ -289,7 +295,7 @@ fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
 #[test]
 fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_only() {
     threads(3).block_on(async {
-        let (world, gate) = (World::new(1), Gate::shut());
+        let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         let handler = gate.blocker(&world, "key-0", "one");
         let consumer = world.consumer(1).with_concurrency(8).each(handler);
         let consumer = consumer.with_settings(|settings| {
@@ -298,7 +304,7 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
             settings.watchdog.restarts = 1;
         });
         let health = consumer.health();
-        let worker = Running::start(consumer);
+        let worker = RunningWorker::start(consumer);
         world.put_round(10);
         world.until("it can't be stopped", || !health.is_live()).await;
         let shared = beside_key_0();
@@ -330,7 +336,7 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
 #[test]
 fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_shard() {
     threads(3).block_on(async {
-        let world = World::new(1);
+        let world = ConsumerFixture::new(1);
         let (note, blocks) = (world.note("first"), AtomicBool::new(true));
         let consumer = world.consumer(1).each(move |record: Delivery| {
             if blocks.swap(false, Ordering::SeqCst) {
@@ -340,12 +346,12 @@ fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_sha
         });
         let short = |settings: &mut ConsumerSettings| settings.lease_time = 1_000;
         world.put_round(5);
-        let first = Running::start(consumer.with_settings(short));
+        let first = RunningWorker::start(consumer.with_settings(short));
         let read = |event: &Event| matches!(event, Event::Shard(ShardEvent::Started { .. }));
         world.until("it reads", || world.told(read)).await;
         // This one waits for nothing but a worker that falls silent.
         let other = world.consumer(2).with_settings(short).each(world.note("other"));
-        let other = Running::start(other);
+        let other = RunningWorker::start(other);
         world.until_all_seen().await;
         first.stop().await;
         other.stop().await;

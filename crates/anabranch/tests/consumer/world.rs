@@ -1,14 +1,16 @@
 //! A local stream, a lease store, and workers that run until they are stopped or killed.
 
 use crate::oracle::Oracle;
-use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{InterruptedCall, Consumer, Delivery, HandlerError, RunError, ProcessingMode};
+use anabranch::clock::{Clock, Rng};
+use anabranch::consumer::{
+    Consumer, Delivery, HandlerError, InterruptedCall, ProcessingMode, RunError,
+};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::StreamApi;
 use anabranch_local::fault::{FaultEffect, FaultRule};
-use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
+use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, list_shards, merge_shards, put_record, split_shard,
 };
@@ -23,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const STREAM: &str = "orders";
 
-pub(crate) struct World {
+pub(crate) struct ConsumerFixture {
     pub(crate) engine: Arc<Engine>,
     pub(crate) leases: MemoryStore,
     pub(crate) oracle: Oracle,
@@ -34,12 +36,12 @@ pub(crate) struct World {
 }
 
 /// A worker that runs.
-pub(crate) struct Running {
+pub(crate) struct RunningWorker {
     stop: CancellationToken,
     task: JoinSet<Result<(), RunError>>,
 }
 
-impl Running {
+impl RunningWorker {
     /// Runs a consumer.
     pub(crate) fn start<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
         consumer: Consumer<A, S, H>,
@@ -83,7 +85,7 @@ impl Running {
     }
 }
 
-impl World {
+impl ConsumerFixture {
     /// A stream by the machine's clock.
     pub(crate) fn new(shards: i64) -> Self {
         Self::by(anabranch_local::Clock::system(), shards)
@@ -141,8 +143,8 @@ impl World {
     }
 
     /// Runs a worker that tells the oracle of each record.
-    pub(crate) fn worker(&self, by: &'static str, seed: u64) -> Running {
-        Running::start(self.consumer(seed).each(self.note(by)))
+    pub(crate) fn worker(&self, by: &'static str, seed: u64) -> RunningWorker {
+        RunningWorker::start(self.consumer(seed).each(self.note(by)))
     }
 
     /// Puts the next record of each of `keys` keys.

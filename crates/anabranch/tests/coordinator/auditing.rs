@@ -1,7 +1,7 @@
 //! What the audit finds and repairs.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
-use crate::troubled::Line;
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
+use crate::troubled::LinkFaults;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch_model::ids::StreamName;
@@ -14,7 +14,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("1 each", 5_000, || (a.holds(), b.holds()) == (1, 1)).await;
@@ -29,8 +29,8 @@ async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
 }
 
 /// A worker whose audits are too far apart to help.
-async fn unaudited(fleet: &Fleet, name: &str) -> Worker {
-    let mut settings = Fleet::settings(name);
+async fn unaudited(fleet: &LeaseFleet, name: &str) -> TestWorker {
+    let mut settings = LeaseFleet::settings(name);
     settings.audit_interval = HOUR_MS;
     fleet.try_worker(settings).await.unwrap()
 }
@@ -38,7 +38,7 @@ async fn unaudited(fleet: &Fleet, name: &str) -> Worker {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_finds_another_stream_has_it_stopped_at_once() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 2);
+        let fleet = LeaseFleet::new(layout, 2);
         let a = unaudited(&fleet, "a").await;
         fleet.until("a reads", 60_000, || a.holds() == 2).await;
         let known_ms = fleet.engine.clock().now_ms();
@@ -62,7 +62,7 @@ async fn a_reader_that_finds_another_stream_has_it_stopped_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = unaudited(&fleet, "a").await;
     fleet.until("a reads", 60_000, || a.holds() == 2).await;
     *a.manners.stuck.lock().unwrap() = Some("all".to_owned());
@@ -78,7 +78,7 @@ async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped
 }
 
 /// Returns a worker that reads "other", and read the fleet's stream until that was deleted.
-async fn worker_of_a_missing_stream(fleet: &Fleet) -> Worker {
+async fn worker_of_a_missing_stream(fleet: &LeaseFleet) -> TestWorker {
     fleet.create_as("other", 1);
     let a = unaudited(fleet, "a").await;
     add_stream(&a, "other").await;
@@ -88,14 +88,14 @@ async fn worker_of_a_missing_stream(fleet: &Fleet) -> Worker {
     a
 }
 
-async fn add_stream(worker: &Worker, name: &str) {
+async fn add_stream(worker: &TestWorker, name: &str) {
     let (name, start) = (StreamName::from(name), StartPosition::TrimHorizon);
     worker.coordinator.add_stream(StreamSettings { name, start }).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = worker_of_a_missing_stream(&fleet).await;
     assert_eq!(a.coordinator.leases()[0].stream.as_str(), "other");
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamDeleted { .. })), 1);
@@ -107,7 +107,7 @@ async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
 async fn a_missing_stream_is_read_again_once_it_is_there_and_another_one_of_its_name_is_not() {
     for layout in [Layout::Native, Layout::Kcl] {
         for (later_ms, held) in [(0, 3), (60_000, 1)] {
-            let fleet = Fleet::new(layout, 2);
+            let fleet = LeaseFleet::new(layout, 2);
             let a = worker_of_a_missing_stream(&fleet).await;
             fleet.pass(60_000).await;
             // A stream of the same creation time is the same stream.
@@ -127,7 +127,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
     const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/s";
     for layout in [Layout::Native, Layout::Kcl] {
         for name in [STREAM, ARN] {
-            let fleet = Fleet::new(layout, 2);
+            let fleet = LeaseFleet::new(layout, 2);
             let a = worker_of_a_missing_stream(&fleet).await;
             let left = a.coordinator.remove_stream(&StreamName::from(name), 1_000).await;
             assert!(left.is_empty(), "{left:?}");
@@ -135,7 +135,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
             fleet.pass(130_000).await;
             assert_eq!(a.holds(), 1, "{layout:?}, removed as {name}");
 
-            let fleet = Fleet::new(layout, 2);
+            let fleet = LeaseFleet::new(layout, 2);
             let a = worker_of_a_missing_stream(&fleet).await;
             // The next time that the worker asks for it is 20 s away.
             fleet.pass(40_000).await;
@@ -150,7 +150,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
 
 #[tokio::test(start_paused = true)]
 async fn a_hole_is_repaired_after_three_looks() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     // The mark says that all rows are there, and they are not.
     let stream = StreamName::from(STREAM);
     let created_ms = fleet.engine.clock().now_ms();
@@ -169,7 +169,7 @@ async fn a_hole_is_repaired_after_three_looks() {
 
 #[tokio::test(start_paused = true)]
 async fn finished_rows_go_once_their_shard_is_gone_and_not_before() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     fleet.until("a reads", 2_000, || a.holds() == 1).await;
     fleet.split(0, HALF);
@@ -184,7 +184,7 @@ async fn finished_rows_go_once_their_shard_is_gone_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     fleet.until("a reads", 2_000, || a.holds() == 1).await;
     // Nobody reads while the shard is split and trimmed.
@@ -194,7 +194,7 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
     let b = fleet.worker("b").await;
     fleet.until("the heirs are read", 4 * LEASE_TIME_MS, || b.holds() == 2).await;
     let lost = fleet
-        .count(|event| matches!(event, LeaseEvent::ShardMissing { successors, .. } if heirs.len() == 2));
+        .count(|event| matches!(event, LeaseEvent::ShardMissing { successors, .. } if successors.len() == 2));
     assert_eq!(lost, 1);
     // Whoever crashes between the two leaves a loss that was told twice, and not one that was never.
     let of_shard = fleet.events.lock().unwrap().clone().into_iter().find_map(|(_, event)| {
@@ -208,11 +208,11 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
 
 #[tokio::test(start_paused = true)]
 async fn the_rows_of_gone_workers_are_removed() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("2 each", 5_000, || (a.holds(), b.holds()) == (2, 2)).await;
-    a.store.set(Line::Dead);
+    a.store.set(LinkFaults::Dead);
     drop(a);
     fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
     fleet.until("one row is left", 120_000, || fleet.table().workers().count() == 1).await;
@@ -221,7 +221,7 @@ async fn the_rows_of_gone_workers_are_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_fails_is_given_back_after_a_pause_and_begun_again() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     *a.manners.failing.lock().unwrap() = Some(id(0));
     fleet.pass(30_000).await;

@@ -1,10 +1,12 @@
 //! Checkpoints: fenced, conditional, and carried through a store in trouble.
 
-use crate::fleet::{Api, Fleet, LEASE_TIME_MS};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{Api, LEASE_TIME_MS, LeaseFleet};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::clock::Rng;
 use anabranch::event::Events;
-use anabranch::lease::{CheckpointResult, Coordinator, LeaseHandle, FinishReason, CoordinatorSettings, StopReason};
+use anabranch::lease::{
+    CheckpointResult, Coordinator, CoordinatorSettings, FinishReason, LeaseHandle, StopReason,
+};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::{Position, StartPosition};
@@ -13,19 +15,19 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// A worker whose grips the test itself runs.
-struct Bare {
-    coordinator: Coordinator<TroubledStore, Api>,
-    grips: mpsc::Receiver<LeaseHandle<TroubledStore, Api>>,
-    store: TroubledStore,
+struct BareWorker {
+    coordinator: Coordinator<FaultyStore, Api>,
+    grips: mpsc::Receiver<LeaseHandle<FaultyStore, Api>>,
+    store: FaultyStore,
 }
 
-async fn bare(fleet: &Fleet, name: &str) -> Bare {
-    bare_with(fleet, Fleet::settings(name)).await
+async fn bare(fleet: &LeaseFleet, name: &str) -> BareWorker {
+    bare_with(fleet, LeaseFleet::settings(name)).await
 }
 
-async fn bare_with(fleet: &Fleet, settings: CoordinatorSettings) -> Bare {
+async fn bare_with(fleet: &LeaseFleet, settings: CoordinatorSettings) -> BareWorker {
     let chance = Rng::seeded(settings.name.len() as u64);
-    let store = TroubledStore::new(fleet.store.clone());
+    let store = FaultyStore::new(fleet.store.clone());
     let (coordinator, grips) = Coordinator::start(
         Arc::new(store.clone()),
         Arc::new(LocalKinesis::new(fleet.engine.clone())),
@@ -36,7 +38,7 @@ async fn bare_with(fleet: &Fleet, settings: CoordinatorSettings) -> Bare {
     )
     .await
     .unwrap();
-    Bare { coordinator, grips, store }
+    BareWorker { coordinator, grips, store }
 }
 
 fn at(low: u64) -> Checkpoint {
@@ -47,18 +49,23 @@ fn at(low: u64) -> Checkpoint {
 #[tokio::test(start_paused = true)]
 async fn checkpoints_are_carried_through_every_trouble_within_the_lease_time() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 1);
+        let fleet = LeaseFleet::new(layout, 1);
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
         let mut done = 0;
-        for line in [Line::Good, Line::Throttled, Line::RequestsLost, Line::RepliesLost, Line::Dead]
-        {
+        for line in [
+            LinkFaults::Good,
+            LinkFaults::Throttled,
+            LinkFaults::RequestsLost,
+            LinkFaults::RepliesLost,
+            LinkFaults::Dead,
+        ] {
             done += 1;
             a.store.set(line);
             let ((), made) = tokio::join!(
                 async {
                     fleet.pass(4_000).await;
-                    a.store.set(Line::Good);
+                    a.store.set(LinkFaults::Good);
                 },
                 grip.checkpoint(at(done), None),
             );
@@ -76,17 +83,17 @@ async fn checkpoints_are_carried_through_every_trouble_within_the_lease_time() {
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_whose_caller_went_away_does_not_stop_the_next_one() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 1);
+        let fleet = LeaseFleet::new(layout, 1);
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
-        a.store.set(Line::RepliesLost);
+        a.store.set(LinkFaults::RepliesLost);
         tokio::select! {
             biased;
             made = grip.checkpoint(at(1), None) => panic!("{made:?}"),
             () = fleet.pass(1) => {}
         }
         assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}: it was applied all the same");
-        a.store.set(Line::Good);
+        a.store.set(LinkFaults::Good);
         let made = grip.checkpoint(at(2), None).await;
         assert!(matches!(made, CheckpointResult::Done), "{layout:?}: {made:?}");
     }
@@ -95,18 +102,18 @@ async fn a_checkpoint_whose_caller_went_away_does_not_stop_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_lost_its_lease_learns_it_and_writes_nothing() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 1);
+        let fleet = LeaseFleet::new(layout, 1);
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
         assert!(matches!(grip.checkpoint(at(1), None).await, CheckpointResult::Done));
-        a.store.set(Line::Dead);
+        a.store.set(LinkFaults::Dead);
         let mut b = bare(&fleet, "bb").await;
         let next = b.grips.recv().await.unwrap();
         assert!(!grip.may_deliver(), "{layout:?}: it stopped before the other one began");
         assert_eq!(grip.wait_for_stop().await, StopReason::Lost);
         assert_eq!(next.lease().checkpoint, at(1));
         assert!(next.may_deliver());
-        a.store.set(Line::Good);
+        a.store.set(LinkFaults::Good);
         let made = grip.checkpoint(at(9), None).await;
         assert!(matches!(made, CheckpointResult::Lost), "{layout:?}: {made:?}");
         assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}");
@@ -119,7 +126,7 @@ async fn a_worker_that_lost_its_lease_learns_it_and_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
     for (layout, told) in [(Layout::Native, Some(1_024)), (Layout::Kcl, None)] {
-        let fleet = Fleet::new(layout, 1);
+        let fleet = LeaseFleet::new(layout, 1);
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
         for second in 1..=20 {
@@ -141,8 +148,8 @@ async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_at_latest_keeps_its_moment_though_its_owner_says_latest_again() {
-    let fleet = Fleet::new(Layout::Kcl, 1);
-    let mut settings = Fleet::settings("a");
+    let fleet = LeaseFleet::new(Layout::Kcl, 1);
+    let mut settings = LeaseFleet::settings("a");
     settings.streams[0].start = StartPosition::Latest;
     let mut a = bare_with(&fleet, settings).await;
     let grip = a.grips.recv().await.unwrap();

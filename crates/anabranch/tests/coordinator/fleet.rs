@@ -1,10 +1,12 @@
 //! Workers that share one store and one stream, and a watch on who delivers what.
 
-use crate::reader::{self, Manners};
-use crate::troubled::TroubledStore;
-use anabranch::clock::{Rng, Clock};
+use crate::reader::{self, ReaderBehavior};
+use crate::troubled::FaultyStore;
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::{Event, Events, LeaseEvent};
-use anabranch::lease::{Coordinator, LeaseHandle, MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult};
+use anabranch::lease::{
+    Coordinator, CoordinatorSettings, CoordinatorStartError, LeaseHandle, MemoryStore, StopResult,
+};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, delete_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, EngineOptions};
@@ -23,13 +25,13 @@ pub(crate) const LEASE_TIME_MS: u64 = 10_000;
 /// Who delivered what, and when. A delivery by somebody who has lost the lease fails the test, and
 /// so does a reader that panics: [`Fleet`] looks for both.
 #[derive(Clone)]
-pub(crate) struct Watch {
+pub(crate) struct DeliveryWatch {
     clock: Clock,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<DeliveryLog>>,
 }
 
 #[derive(Default)]
-struct Log {
+struct DeliveryLog {
     /// The last owner of each shard that delivered it.
     last: BTreeMap<LeaseKey, Delivered>,
     /// The order in which readings began.
@@ -48,9 +50,9 @@ struct Delivered {
 }
 
 /// Notes, dropped by a panic, that there was one.
-pub(crate) struct Unharmed(Watch, String);
+pub(crate) struct PanicNote(DeliveryWatch, String);
 
-impl Drop for Unharmed {
+impl Drop for PanicNote {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.log().wrong.push(format!("the reader of {} panicked", self.1));
@@ -58,17 +60,17 @@ impl Drop for Unharmed {
     }
 }
 
-impl Watch {
+impl DeliveryWatch {
     /// Somebody begins to read a shard.
-    pub(crate) fn began(&self, grip: &LeaseHandle<TroubledStore, Api>) -> Unharmed {
+    pub(crate) fn began(&self, grip: &LeaseHandle<FaultyStore, Api>) -> PanicNote {
         let shard = grip.key().shard.to_string();
         self.log().begun.push(shard.clone());
-        Unharmed(self.clone(), shard)
+        PanicNote(self.clone(), shard)
     }
 
     /// A delivery under an older term than another's is one by a worker that has lost the lease. In
     /// KCL's layout too: only Java's workers steal.
-    pub(crate) fn delivered(&self, grip: &LeaseHandle<TroubledStore, Api>) {
+    pub(crate) fn delivered(&self, grip: &LeaseHandle<FaultyStore, Api>) {
         let mut log = self.log();
         let (lease, now_ms) = (grip.key(), self.clock.now_ms());
         let (worker, term) = (grip.worker().to_string(), grip.lease().term);
@@ -111,21 +113,21 @@ impl Watch {
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, DeliveryLog> {
         // A reader that panicked is noted, and must not hide what else went wrong.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One worker.
-pub(crate) struct Worker {
-    pub(crate) coordinator: Coordinator<TroubledStore, Api>,
-    pub(crate) store: TroubledStore,
-    pub(crate) manners: Arc<Manners>,
+pub(crate) struct TestWorker {
+    pub(crate) coordinator: Coordinator<FaultyStore, Api>,
+    pub(crate) store: FaultyStore,
+    pub(crate) manners: Arc<ReaderBehavior>,
     _readers: JoinSet<()>,
 }
 
-impl Worker {
+impl TestWorker {
     /// How many leases it holds.
     pub(crate) fn holds(&self) -> usize {
         self.coordinator.leases().len()
@@ -138,15 +140,15 @@ impl Worker {
 
 /// The world: one store, one stream. Dropped, it fails the test if somebody delivered what was not
 /// his, or panicked in a task of its own.
-pub(crate) struct Fleet {
+pub(crate) struct LeaseFleet {
     pub(crate) store: MemoryStore,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: DeliveryWatch,
     pub(crate) clock: Clock,
     pub(crate) events: Arc<Mutex<Vec<(u64, LeaseEvent)>>>,
 }
 
-impl Drop for Fleet {
+impl Drop for LeaseFleet {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.watch.check();
@@ -154,14 +156,14 @@ impl Drop for Fleet {
     }
 }
 
-impl Fleet {
+impl LeaseFleet {
     pub(crate) fn new(layout: Layout, shards: i64) -> Self {
         let clock = Clock::of_runtime();
         let local = anabranch_local::Clock::manual(1_700_000_000_000);
         let fleet = Self {
             store: MemoryStore::new(layout),
             engine: Arc::new(Engine::new(EngineOptions::instant(), local)),
-            watch: Watch { clock: clock.clone(), log: Arc::default() },
+            watch: DeliveryWatch { clock: clock.clone(), log: Arc::default() },
             clock,
             events: Arc::default(),
         };
@@ -179,19 +181,22 @@ impl Fleet {
             .with_stream(STREAM, StartPosition::TrimHorizon)
     }
 
-    pub(crate) async fn worker(&self, name: &str) -> Worker {
+    pub(crate) async fn worker(&self, name: &str) -> TestWorker {
         self.try_worker(Self::settings(name)).await.unwrap()
     }
 
-    pub(crate) async fn try_worker(&self, settings: CoordinatorSettings) -> Result<Worker, CoordinatorStartError> {
-        self.worker_on(TroubledStore::new(self.store.clone()), settings).await
+    pub(crate) async fn try_worker(
+        &self,
+        settings: CoordinatorSettings,
+    ) -> Result<TestWorker, CoordinatorStartError> {
+        self.worker_on(FaultyStore::new(self.store.clone()), settings).await
     }
 
     pub(crate) async fn worker_on(
         &self,
-        store: TroubledStore,
+        store: FaultyStore,
         settings: CoordinatorSettings,
-    ) -> Result<Worker, CoordinatorStartError> {
+    ) -> Result<TestWorker, CoordinatorStartError> {
         let api = Arc::new(LocalKinesis::new(self.engine.clone()));
         let (events, clock) = (self.events.clone(), self.clock.clone());
         let listener = {
@@ -213,10 +218,10 @@ impl Fleet {
             listener,
         )
         .await?;
-        let manners = Arc::new(Manners::default());
+        let manners = Arc::new(ReaderBehavior::default());
         let mut readers = JoinSet::new();
         readers.spawn(reader::run(grips, api, self.watch.clone(), manners.clone()));
-        Ok(Worker { coordinator, store, manners, _readers: readers })
+        Ok(TestWorker { coordinator, store, manners, _readers: readers })
     }
 
     /// Waits until something holds, by paused time, and says how long that took.

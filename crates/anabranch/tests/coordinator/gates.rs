@@ -1,7 +1,7 @@
 //! When the children of a split or a merge may start.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{CoordinatorSettings, StopResult};
 use anabranch_local::fault::{FaultEffect, FaultRule};
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 
 const HALF: u128 = 1 << 127;
 
-fn started(fleet: &Fleet, shard: u32) -> bool {
+fn started(fleet: &LeaseFleet, shard: u32) -> bool {
     fleet.watch.begun().contains(&id(shard))
 }
 
 async fn splits_and_merges(layout: Layout) {
-    let fleet = Fleet::new(layout, 1);
+    let fleet = LeaseFleet::new(layout, 1);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("shard 0 is read", 60_000, || started(&fleet, 0)).await;
@@ -48,9 +48,9 @@ async fn children_start_after_their_parents_in_kcls_layout() {
 #[tokio::test(start_paused = true)]
 async fn the_rows_of_the_children_come_before_their_names_and_these_before_the_end() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 1);
-        let store = TroubledStore::new(fleet.store.clone());
-        let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+        let fleet = LeaseFleet::new(layout, 1);
+        let store = FaultyStore::new(fleet.store.clone());
+        let a = fleet.worker_on(store.clone(), LeaseFleet::settings("a")).await.unwrap();
         fleet.until("shard 0 is read", 60_000, || started(&fleet, 0)).await;
         let writes: Arc<Mutex<Vec<String>>> = Arc::default();
         let noted = Arc::clone(&writes);
@@ -78,13 +78,13 @@ async fn the_rows_of_the_children_come_before_their_names_and_these_before_the_e
 
 #[tokio::test(start_paused = true)]
 async fn a_merged_child_waits_for_the_slower_parent() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("both are read", 5_000, || (a.holds(), b.holds()) == (1, 1)).await;
     // One parent's worker is cut off: that parent does not end, the other one does.
     let slow = a.coordinator.leases()[0].shard.to_string();
-    a.store.set(Line::Throttled);
+    a.store.set(LinkFaults::Throttled);
     fleet.merge(0, 1);
     fleet.pass(6_000).await;
     let ended: Vec<_> = fleet
@@ -95,16 +95,16 @@ async fn a_merged_child_waits_for_the_slower_parent() {
         .collect();
     assert!(ended.len() == 1 && ended[0] != slow, "{ended:?}");
     assert!(!started(&fleet, 2));
-    a.store.set(Line::Good);
+    a.store.set(LinkFaults::Good);
     fleet.until("the child is read", 5_000, || started(&fleet, 2)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     fleet.split(0, HALF);
     // The parent is past retention, but still within the service's memory of it.
-    let mut settings = Fleet::settings("a");
+    let mut settings = LeaseFleet::settings("a");
     settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
     fleet.engine.clock().advance(5_000);
     let a = fleet.try_worker(settings).await.unwrap();
@@ -119,8 +119,8 @@ async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
 
 /// Shards 2 and 3 came from shard 0, which lies before the start and has no row. The start lists
 /// the shards twice; from then on every list meets this.
-fn gates_behind(effect: FaultEffect) -> (Fleet, u64) {
-    let fleet = Fleet::native(2);
+fn gates_behind(effect: FaultEffect) -> (LeaseFleet, u64) {
+    let fleet = LeaseFleet::native(2);
     fleet.split(0, HALF / 2);
     fleet.engine.clock().advance(5_000);
     let rule = fleet.engine.faults().add(FaultRule {
@@ -136,15 +136,15 @@ fn gates_behind(effect: FaultEffect) -> (Fleet, u64) {
 }
 
 fn from_now(name: &str) -> CoordinatorSettings {
-    let mut settings = Fleet::settings(name);
+    let mut settings = LeaseFleet::settings(name);
     settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
     settings
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_sync_that_is_repeated_later_lists_the_shards_of_the_first_moment() {
-    let fleet = Fleet::native(1);
-    let store = TroubledStore::new(fleet.store.clone());
+    let fleet = LeaseFleet::native(1);
+    let store = FaultyStore::new(fleet.store.clone());
     store.fail_if(|write| matches!(write, Write::Lease { change: LeaseChange::Create(_), .. }));
     assert!(fleet.worker_on(store, from_now("a")).await.is_err(), "it dies before its first row");
     fleet.engine.clock().advance(5_000);
@@ -159,7 +159,8 @@ async fn a_first_sync_that_is_repeated_later_lists_the_shards_of_the_first_momen
 async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
     let (fleet, hang) = gates_behind(FaultEffect::Delay { ms: 3_600_000 });
     let a = fleet.try_worker(from_now("a")).await.unwrap();
-    let holds_1 = |worker: &Worker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
+    let holds_1 =
+        |worker: &TestWorker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
     fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
     assert!(matches!(a.stop(1_000).await, StopResult::Left));
     // The gate of the children is being tried while the lease changes hands.
@@ -183,12 +184,12 @@ async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_servic
 
 #[tokio::test(start_paused = true)]
 async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendants_alone() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     // 0 became 2 and 3, 1 became 4 and 5, and both lie before the start.
     fleet.split(0, HALF / 2);
     fleet.split(1, HALF + HALF / 2);
     fleet.engine.clock().advance(5_000);
-    let store = TroubledStore::new(fleet.store.clone());
+    let store = FaultyStore::new(fleet.store.clone());
     store.make_unreadable([id(0)]);
     let a = fleet.worker_on(store.clone(), from_now("a")).await.unwrap();
     fleet

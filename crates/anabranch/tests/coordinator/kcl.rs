@@ -1,7 +1,7 @@
 //! KCL's layout: leases beat one by one, and what is not owned is taken as Java takes it.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch::lease::StopResult;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 #[tokio::test(start_paused = true)]
 async fn leases_are_handed_over_until_the_fleet_is_level() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     let b = fleet.worker("b").await;
@@ -34,7 +34,7 @@ async fn leases_are_handed_over_until_the_fleet_is_level() {
 #[tokio::test(start_paused = true)]
 async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
     for phase_ms in (0..4_000).step_by(730) {
-        let fleet = Fleet::new(Layout::Kcl, 8);
+        let fleet = LeaseFleet::new(Layout::Kcl, 8);
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 5_000, || a.holds() == 8).await;
         fleet.pass(30_000 + phase_ms).await;
@@ -54,7 +54,7 @@ async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_handler_keeps_its_lease_from_our_own_workers() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
     *a.manners.stuck.lock().unwrap() = Some("all".into());
@@ -71,7 +71,7 @@ async fn a_stuck_handler_keeps_its_lease_from_our_own_workers() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_stops_leaves_no_name_on_a_lease() {
     for phase_ms in (0..4_000).step_by(370) {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 5_000, || a.holds() == 4).await;
         a.manners.drain_ms.store(1_500, Ordering::Relaxed);
@@ -93,7 +93,7 @@ async fn a_worker_that_stops_leaves_no_name_on_a_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_passed_to_a_dead_worker_is_taken_after_the_lease_time() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     a.manners.drain_ms.store(1_500, Ordering::Relaxed);
@@ -107,7 +107,7 @@ async fn a_lease_that_was_passed_to_a_dead_worker_is_taken_after_the_lease_time(
 }
 
 /// A worker of Java that renews what it owns and takes nothing.
-async fn java(fleet: &Fleet, leases: usize) -> JoinSet<()> {
+async fn java(fleet: &LeaseFleet, leases: usize) -> JoinSet<()> {
     let java = WorkerId::from("ip-10-0-0-7:5b1a3c5e");
     for row in fleet.rows().into_iter().take(leases) {
         let take = LeaseChange::Take { taker: java.clone(), term: row.term };
@@ -130,7 +130,7 @@ async fn java(fleet: &Fleet, leases: usize) -> JoinSet<()> {
 
 #[tokio::test(start_paused = true)]
 async fn from_a_worker_of_java_leases_are_stolen_until_both_have_half() {
-    let fleet = Fleet::new(Layout::Kcl, 8);
+    let fleet = LeaseFleet::new(Layout::Kcl, 8);
     let first = fleet.worker("first").await;
     fleet.until("the rows are made", 5_000, || first.holds() == 8).await;
     assert_eq!(first.stop(5_000).await, StopResult::Left);
@@ -144,12 +144,12 @@ async fn from_a_worker_of_java_leases_are_stolen_until_both_have_half() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     let b = fleet.worker("b").await;
     fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
-    b.store.set(Line::Dead);
+    b.store.set(LinkFaults::Dead);
     fleet.until("b has lost its leases", 2 * LEASE_TIME_MS, || b.holds() == 0).await;
     fleet.until("a holds all again", 6 * LEASE_TIME_MS, || a.holds() == 4).await;
     assert_eq!(a.stop(5_000).await, StopResult::Left);
@@ -161,7 +161,7 @@ async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
 async fn a_released_lease_is_taken_within_two_seconds() {
     // The stop comes at any moment between two looks of the other worker.
     for phase_ms in (0..4_000).step_by(370) {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 5_000, || a.holds() == 4).await;
         let b = fleet.worker("b").await;
@@ -176,7 +176,7 @@ async fn a_released_lease_is_taken_within_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_workers_leases_are_taken_within_the_lease_time_and_three_seconds() {
     for phase_ms in (0..4_000).step_by(370) {
-        let fleet = Fleet::new(Layout::Kcl, 6);
+        let fleet = LeaseFleet::new(Layout::Kcl, 6);
         let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
         let c = fleet.worker("c").await;
         let level = || (a.holds(), b.holds(), c.holds()) == (2, 2, 2);
@@ -193,7 +193,7 @@ async fn a_dead_workers_leases_are_taken_within_the_lease_time_and_three_seconds
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_has_half_of_the_leases_within_five_seconds() {
     for phase_ms in (0..4_000).step_by(370) {
-        let fleet = Fleet::new(Layout::Kcl, 8);
+        let fleet = LeaseFleet::new(Layout::Kcl, 8);
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 5_000, || a.holds() == 8).await;
         fleet.pass(30_000 + phase_ms).await;
@@ -206,9 +206,9 @@ async fn a_newcomer_has_half_of_the_leases_within_five_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_table_is_read_as_often_as_its_store_suggests_whatever_waits() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
-    let store = TroubledStore::new(fleet.store.clone()).with_look_ms(4_000);
-    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
+    let store = FaultyStore::new(fleet.store.clone()).with_look_ms(4_000);
+    let a = fleet.worker_on(store, LeaseFleet::settings("a")).await.unwrap();
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
     // A child whose parent is still read.
     let child = NewLease {
@@ -229,7 +229,7 @@ async fn a_table_is_read_as_often_as_its_store_suggests_whatever_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_throttles_is_asked_less_often() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
     fleet.pass(10_000).await;
@@ -249,13 +249,13 @@ async fn a_store_that_throttles_is_asked_less_often() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_store_costs_nothing_within_the_lease_time() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     for _ in 0..3 {
-        a.store.set(Line::Throttled);
+        a.store.set(LinkFaults::Throttled);
         fleet.pass(LEASE_TIME_MS / 2).await;
-        a.store.set(Line::Good);
+        a.store.set(LinkFaults::Good);
         fleet.pass(LEASE_TIME_MS).await;
     }
     assert_eq!(a.holds(), 4);
@@ -264,7 +264,7 @@ async fn a_throttled_store_costs_nothing_within_the_lease_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
     // About to move, it still takes leases as 2.x does.
@@ -290,7 +290,7 @@ async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
     fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
     // Of one stream's owners, a and b, Java would draw a. Of four it draws the last, of three too.

@@ -1,27 +1,27 @@
 //! How often a worker reads the whole of KCL's table, whatever happens around it.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, Worker};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, TestWorker};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StopResult};
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseChange, Nonce, WorkerId, Write};
 use std::sync::atomic::Ordering;
 
 /// A worker whose store suggests a pause between two looks.
-async fn paced(fleet: &Fleet, name: &str, look_ms: u64, lease_time_ms: u64) -> Worker {
-    let store = TroubledStore::new(fleet.store.clone()).with_look_ms(look_ms);
-    let settings = Fleet::settings(name).with_lease_time_ms(lease_time_ms);
+async fn paced(fleet: &LeaseFleet, name: &str, look_ms: u64, lease_time_ms: u64) -> TestWorker {
+    let store = FaultyStore::new(fleet.store.clone()).with_look_ms(look_ms);
+    let settings = LeaseFleet::settings(name).with_lease_time_ms(lease_time_ms);
     fleet.worker_on(store, settings).await.unwrap()
 }
 
 /// How often a worker looks within a time.
-async fn looks(fleet: &Fleet, worker: &Worker, within_ms: u64) -> u64 {
+async fn looks(fleet: &LeaseFleet, worker: &TestWorker, within_ms: u64) -> u64 {
     let before = worker.store.looks();
     fleet.pass(within_ms).await;
     worker.store.looks() - before
 }
 
-fn asked(fleet: &Fleet) -> usize {
+fn asked(fleet: &LeaseFleet) -> usize {
     fleet.count(|event| matches!(event, LeaseEvent::HandOverRequested { .. }))
 }
 
@@ -36,7 +36,7 @@ async fn leases_that_are_renewed_bring_no_look_forward() {
         (4_000, 1_000, 32),
         (1_700, 1_000, 72),
     ] {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let a = paced(&fleet, "a", look_ms, LEASE_TIME_MS).await;
         fleet.until("a holds all", 5_000, || a.holds() == 4).await;
         let b = paced(&fleet, "b", 1_000, other_ms).await;
@@ -49,7 +49,7 @@ async fn leases_that_are_renewed_bring_no_look_forward() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_drains_reads_the_table_at_its_pace() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     a.manners.drain_ms.store(15_000, Ordering::Relaxed);
@@ -57,7 +57,10 @@ async fn an_owner_that_drains_reads_the_table_at_its_pace() {
     fleet.until("b has asked", 5_000, || asked(&fleet) == 2).await;
     fleet.pass(3_000).await;
     let looks = looks(&fleet, &a, 10_000).await;
-    assert_eq!((a.holds(), fleet.count(|e| matches!(e, LeaseEvent::LeaseHandedOver { .. }))), (4, 0));
+    assert_eq!(
+        (a.holds(), fleet.count(|e| matches!(e, LeaseEvent::LeaseHandedOver { .. }))),
+        (4, 0)
+    );
     assert!(looks <= 10, "{looks} looks in 10 s of a drain, one a second is due");
 }
 
@@ -65,7 +68,7 @@ async fn an_owner_that_drains_reads_the_table_at_its_pace() {
 async fn what_comes_back_does_not_read_the_table() {
     let quarter = 1_u128 << 126;
     for throttled in [false, true] {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let a = paced(&fleet, "a", 9_000, LEASE_TIME_MS).await;
         fleet.until("a holds all", 5_000, || a.holds() == 4).await;
         fleet.pass(30_000).await;
@@ -84,7 +87,7 @@ async fn what_comes_back_does_not_read_the_table() {
 
 #[tokio::test(start_paused = true)]
 async fn the_owner_drains_by_what_its_renewal_shows() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = paced(&fleet, "a", 80_000, LEASE_TIME_MS).await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     fleet.pass(41_000).await;
@@ -98,7 +101,7 @@ async fn the_owner_drains_by_what_its_renewal_shows() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_of_a_hundred_leases_reads_three_units_a_second_in_all() {
-    let fleet = Fleet::new(Layout::Kcl, 100);
+    let fleet = LeaseFleet::new(Layout::Kcl, 100);
     // What the store suggests for 100 leases, see `dynamodb_store/cost.rs`.
     let a = paced(&fleet, "a", 1_698, LEASE_TIME_MS).await;
     fleet.until("a holds all", 5_000, || a.holds() == 100).await;
@@ -111,7 +114,7 @@ async fn an_idle_worker_of_a_hundred_leases_reads_three_units_a_second_in_all() 
 }
 
 /// Two leases of `a` that a new worker has asked for, while `a` drains slowly.
-async fn asked_for_two(fleet: &Fleet) -> (Worker, Worker) {
+async fn asked_for_two(fleet: &LeaseFleet) -> (TestWorker, TestWorker) {
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
     a.manners.drain_ms.store(8_000, Ordering::Relaxed);
@@ -121,7 +124,7 @@ async fn asked_for_two(fleet: &Fleet) -> (Worker, Worker) {
 }
 
 /// The rows that a worker owns or is named on.
-fn named(fleet: &Fleet, id: &WorkerId) -> usize {
+fn named(fleet: &LeaseFleet, id: &WorkerId) -> usize {
     let names = |row: &Lease| {
         let taker = HandOver::Requested { taker: id.clone() };
         row.owner.as_ref() == Some(id) || row.hand_over == taker
@@ -132,7 +135,7 @@ fn named(fleet: &Fleet, id: &WorkerId) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_stop_on_a_throttled_table_leaves_no_name() {
     for phase_ms in (0..4_000).step_by(730) {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let (a, b) = asked_for_two(&fleet).await;
         b.store.throttle_lists(true);
         fleet.pass(phase_ms).await;
@@ -147,8 +150,8 @@ async fn a_stop_on_a_throttled_table_leaves_no_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_names_stay_on_the_table_has_not_left() {
-    for line in [Line::Throttled, Line::Dead] {
-        let fleet = Fleet::new(Layout::Kcl, 4);
+    for line in [LinkFaults::Throttled, LinkFaults::Dead] {
+        let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let (_a, b) = asked_for_two(&fleet).await;
         b.store.set(line);
         let id = b.coordinator.worker();
@@ -161,7 +164,7 @@ async fn a_worker_whose_names_stay_on_the_table_has_not_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_went_elsewhere_is_no_longer_asked_for() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let (a, b) = asked_for_two(&fleet).await;
     drop(a);
     // Of a worker of Java it steals nothing here, so that it holds nothing when it stops.
@@ -175,7 +178,7 @@ async fn a_lease_that_went_elsewhere_is_no_longer_asked_for() {
         fleet.watch.forget(&row.key);
     }
     fleet.pass(2_500).await;
-    b.store.set(Line::Dead);
+    b.store.set(LinkFaults::Dead);
     let from_ms = fleet.clock.now_ms();
     assert_eq!(b.stop(5_000).await, StopResult::Left);
     assert!(fleet.clock.now_ms() - from_ms < 100, "it waited for leases that others have");

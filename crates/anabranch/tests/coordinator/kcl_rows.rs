@@ -1,7 +1,7 @@
 //! Rows of KCL's table that lack a part: old versions wrote no hash range, and rows get lost.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
-use crate::troubled::TroubledStore;
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
+use crate::troubled::FaultyStore;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch::stream::LocalKinesis;
@@ -11,7 +11,7 @@ use anabranch_local::op::Operation;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, Layout, LeaseChange, LeaseKey, NewLease, Nonce, KclProbe, Write,
+    Checkpoint, KclProbe, Layout, LeaseChange, LeaseKey, LeaseToken, NewLease, Nonce, Write,
 };
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
@@ -24,10 +24,13 @@ const QUARTER: u128 = 1 << 126;
 
 /// A fleet of old that was stopped: four rows, those of `rangeless` without their range. Then the
 /// stream is resharded, and the shards that were closed are trimmed.
-async fn left_behind(rangeless: &[u32], reshard: impl Fn(&Fleet)) -> (Fleet, TroubledStore) {
-    let fleet = Fleet::new(Layout::Kcl, 4);
-    let store = TroubledStore::new(fleet.store.clone());
-    let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+async fn left_behind(
+    rangeless: &[u32],
+    reshard: impl Fn(&LeaseFleet),
+) -> (LeaseFleet, FaultyStore) {
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
+    let store = FaultyStore::new(fleet.store.clone());
+    let a = fleet.worker_on(store.clone(), LeaseFleet::settings("a")).await.unwrap();
     fleet.until("a holds all", 60_000, || a.holds() == 4).await;
     let _ = a.stop(5_000).await;
     store.forget_ranges(rangeless.iter().copied().map(id));
@@ -36,15 +39,15 @@ async fn left_behind(rangeless: &[u32], reshard: impl Fn(&Fleet)) -> (Fleet, Tro
     (fleet, store)
 }
 
-fn ended(fleet: &Fleet) -> Vec<String> {
+fn ended(fleet: &LeaseFleet) -> Vec<String> {
     let rows = fleet.rows();
     rows.iter().filter(|row| row.is_ended()).map(|row| row.key.shard.to_string()).collect()
 }
 
 /// Reads on after [`left_behind`]: exactly the shards `lost` end, and `read` are read.
-async fn check(rangeless: &[u32], reshard: impl Fn(&Fleet), lost: &[u32], read: &[u32]) {
+async fn check(rangeless: &[u32], reshard: impl Fn(&LeaseFleet), lost: &[u32], read: &[u32]) {
     let (fleet, store) = left_behind(rangeless, reshard).await;
-    let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
+    let b = fleet.worker_on(store, LeaseFleet::settings("b")).await.unwrap();
     let expected: BTreeSet<String> = read.iter().copied().map(id).collect();
     let reads = || -> BTreeSet<String> {
         b.coordinator.leases().iter().map(|key| key.shard.to_string()).collect()
@@ -70,18 +73,18 @@ async fn check(rangeless: &[u32], reshard: impl Fn(&Fleet), lost: &[u32], read: 
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_shard_without_a_range_ends_and_its_children_are_read() {
-    let split = |fleet: &Fleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
+    let split = |fleet: &LeaseFleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
     check(&[3], split, &[3], &[0, 1, 2, 4, 5]).await;
     check(&[2, 3], split, &[3], &[0, 1, 2, 4, 5]).await;
     check(&[0, 1, 2, 3], split, &[3], &[0, 1, 2, 4, 5]).await;
     // The lowest shard of the stream: all others are younger.
-    let split = |fleet: &Fleet| fleet.split(0, QUARTER / 2);
+    let split = |fleet: &LeaseFleet| fleet.split(0, QUARTER / 2);
     check(&[0], split, &[0], &[1, 2, 3, 4, 5]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_shards_without_a_range_may_be_lost_at_once() {
-    let reshard = |fleet: &Fleet| {
+    let reshard = |fleet: &LeaseFleet| {
         for shard in 0..4 {
             fleet.split(shard, u128::from(shard) * QUARTER + QUARTER / 2);
         }
@@ -92,12 +95,12 @@ async fn all_shards_without_a_range_may_be_lost_at_once() {
 #[tokio::test(start_paused = true)]
 async fn the_grandchildren_of_a_lost_shard_without_a_range_are_read() {
     // One child of the lost shard is trimmed too, and then both.
-    let one = |fleet: &Fleet| {
+    let one = |fleet: &LeaseFleet| {
         fleet.split(1, QUARTER + QUARTER / 2);
         fleet.split(4, QUARTER + QUARTER / 4);
     };
     check(&[1], one, &[1], &[0, 2, 3, 5, 6, 7]).await;
-    let both = move |fleet: &Fleet| {
+    let both = move |fleet: &LeaseFleet| {
         one(fleet);
         fleet.split(5, 2 * QUARTER - QUARTER / 4);
     };
@@ -107,11 +110,11 @@ async fn the_grandchildren_of_a_lost_shard_without_a_range_are_read() {
 
 #[tokio::test(start_paused = true)]
 async fn merged_shards_without_ranges_are_lost_and_their_child_is_read() {
-    let merge = |fleet: &Fleet| fleet.merge(1, 2);
+    let merge = |fleet: &LeaseFleet| fleet.merge(1, 2);
     check(&[1], merge, &[1, 2], &[0, 3, 4]).await;
     check(&[1, 2], merge, &[1, 2], &[0, 3, 4]).await;
     check(&[0, 1, 2, 3], merge, &[1, 2], &[0, 3, 4]).await;
-    let again = |fleet: &Fleet| {
+    let again = |fleet: &LeaseFleet| {
         fleet.merge(1, 2);
         fleet.merge(4, 3);
     };
@@ -120,7 +123,7 @@ async fn merged_shards_without_ranges_are_lost_and_their_child_is_read() {
 }
 
 /// A Java worker that takes a lease.
-async fn taken_by(fleet: &Fleet, java: &str, shard: u32) -> LeaseToken {
+async fn taken_by(fleet: &LeaseFleet, java: &str, shard: u32) -> LeaseToken {
     let key = LeaseKey::new(STREAM, id(shard));
     let term = fleet.store.get(&key).await.unwrap().unwrap().term;
     let take = LeaseChange::Take { taker: java.into(), term };
@@ -129,7 +132,7 @@ async fn taken_by(fleet: &Fleet, java: &str, shard: u32) -> LeaseToken {
 }
 
 /// A Java worker that holds a lease and renews it.
-async fn java(fleet: &Fleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
+async fn java(fleet: &LeaseFleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
     let mut hold = taken_by(fleet, name, shard).await;
     let (store, clock) = (fleet.store.clone(), fleet.clock.clone());
     hearts.spawn(async move {
@@ -142,7 +145,7 @@ async fn java(fleet: &Fleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
 }
 
 /// The row of a shard is gone, in the native layout as if it had been finished.
-async fn delete(fleet: &Fleet, shard: u32) {
+async fn delete(fleet: &LeaseFleet, shard: u32) {
     let key = LeaseKey::new(STREAM, id(shard));
     let row = fleet.store.get(&key).await.unwrap().unwrap();
     let mut term = row.term;
@@ -158,24 +161,24 @@ async fn delete(fleet: &Fleet, shard: u32) {
     fleet.watch.forget(&key);
 }
 
-fn delivered(fleet: &Fleet, shards: &[u32]) -> bool {
+fn delivered(fleet: &LeaseFleet, shards: &[u32]) -> bool {
     shards.iter().all(|shard| fleet.watch.last(&id(*shard)).is_some())
 }
 
-fn row(fleet: &Fleet, shard: u32) -> Option<Position> {
+fn row(fleet: &LeaseFleet, shard: u32) -> Option<Position> {
     let find = |row: &anabranch_model::lease::Lease| row.key.shard.as_str() == id(shard);
     fleet.rows().into_iter().find(find).map(|row| row.checkpoint.lowest())
 }
 
 #[tokio::test(start_paused = true)]
 async fn holes_are_repaired_beside_a_lost_shard_without_a_range() {
-    let split = |fleet: &Fleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
+    let split = |fleet: &LeaseFleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
     let (fleet, store) = left_behind(&[3], split).await;
     let mut hearts = JoinSet::new();
     java(&fleet, "java-1", 3, &mut hearts).await;
-    let mut settings = Fleet::settings("b");
+    let mut settings = LeaseFleet::settings("b");
     settings.streams[0].start = StartPosition::Latest;
-    let b: Worker = fleet.worker_on(store, settings).await.unwrap();
+    let b: TestWorker = fleet.worker_on(store, settings).await.unwrap();
     fleet.until("b reads the rest", 60_000, || b.holds() == 3).await;
     delete(&fleet, 0).await;
     fleet.until("the hole is repaired", 300_000, || row(&fleet, 0).is_some()).await;
@@ -189,7 +192,7 @@ async fn holes_are_repaired_beside_a_lost_shard_without_a_range() {
 
 #[tokio::test(start_paused = true)]
 async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a reads both", 60_000, || a.holds() == 2).await;
     *a.manners.held_up.lock().unwrap() = Some(id(1));
@@ -208,7 +211,7 @@ async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
 /// read to its end.
 #[tokio::test(start_paused = true)]
 async fn a_merged_shard_that_is_gone_is_not_waited_for() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a reads both", 60_000, || a.holds() == 2).await;
     *a.manners.held_up.lock().unwrap() = Some(id(1));
@@ -225,7 +228,9 @@ async fn a_merged_shard_that_is_gone_is_not_waited_for() {
     fleet.until("the heirs are read", 2 * LEASE_TIME_MS, both).await;
     assert_eq!((row(&fleet, 2), row(&fleet, 1)), (None, Some(Position::ShardEnd)));
     let lost = |event: &LeaseEvent| match event {
-        LeaseEvent::ShardMissing { lease, successors } => lease.shard.as_str() == id(2) && heirs.len() == 2,
+        LeaseEvent::ShardMissing { lease, successors } => {
+            lease.shard.as_str() == id(2) && successors.len() == 2
+        }
         _ => false,
     };
     assert_eq!(fleet.count(lost), 1, "what was not read of the merged shard is lost");
@@ -234,7 +239,7 @@ async fn a_merged_shard_that_is_gone_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn shards_that_wait_for_a_parents_row_list_the_stream_together() {
     // Shard 5 came from 0, which is not read to its end, so it has no row. It is merged with 1.
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a reads all", 60_000, || a.holds() == 4).await;
     *a.manners.held_up.lock().unwrap() = Some(id(0));
@@ -265,7 +270,7 @@ async fn shards_that_wait_for_a_parents_row_list_the_stream_together() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_child_row_is_made_again_by_a_running_worker() {
     for layout in [Layout::Kcl, Layout::Native] {
-        let fleet = Fleet::new(layout, 2);
+        let fleet = LeaseFleet::new(layout, 2);
         let a = fleet.worker("a").await;
         fleet.until("a reads both", 60_000, || a.holds() == 2).await;
         fleet.split(0, QUARTER);
@@ -288,7 +293,7 @@ async fn a_lost_child_row_is_made_again_by_a_running_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_child_row_is_made_again_where_java_leads_the_table() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let b = fleet.worker("b").await;
     fleet.until("b reads both", 60_000, || b.holds() == 2).await;
     let mut hearts = JoinSet::new();
@@ -304,7 +309,7 @@ async fn a_lost_child_row_is_made_again_where_java_leads_the_table() {
 
 #[tokio::test(start_paused = true)]
 async fn the_removed_row_of_a_finished_child_does_not_come_back() {
-    let fleet = Fleet::new(Layout::Kcl, 1);
+    let fleet = LeaseFleet::new(Layout::Kcl, 1);
     let a = fleet.worker("a").await;
     fleet.until("a reads", 60_000, || a.holds() == 1).await;
     fleet.split(0, 2 * QUARTER);
@@ -319,21 +324,21 @@ async fn the_removed_row_of_a_finished_child_does_not_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_table_of_kcl_3_that_stood_still_is_taken_over_without_another_wait() {
-    let fleet = Fleet::new(Layout::Kcl, 4);
+    let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a reads all", 60_000, || a.holds() == 4).await;
     let _ = a.stop(5_000).await;
     for shard in 0..4 {
         let _ = taken_by(&fleet, "java-3", shard).await;
     }
-    let store = TroubledStore::new(fleet.store.clone());
+    let store = FaultyStore::new(fleet.store.clone());
     let counters = fleet.rows().into_iter().map(|row| (row.key.shard.to_string(), row.term));
     *store.survey.lock().unwrap() = KclProbe {
         client_version: Some("CLIENT_VERSION_3X".into()),
         counters: counters.collect(),
         ..KclProbe::default()
     };
-    let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
+    let b = fleet.worker_on(store, LeaseFleet::settings("b")).await.unwrap();
     let kept_off = fleet.count(|event| matches!(event, LeaseEvent::WaitingForKcl3 { .. }));
     assert_eq!(kept_off, 1, "it has waited for a lease time");
     fleet.until("b reads all", 3_000, || b.holds() == 4).await;
@@ -341,7 +346,7 @@ async fn a_table_of_kcl_3_that_stood_still_is_taken_over_without_another_wait() 
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a reads both", 60_000, || a.holds() == 2).await;
     let _ = a.stop(5_000).await;
@@ -367,10 +372,10 @@ async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
 }
 
 /// A worker starts from these rows, and reads the shard that is left.
-async fn starts_and_reads(fleet: &Fleet, start: StartPosition, shard: u32) {
-    let mut settings = Fleet::settings("b");
+async fn starts_and_reads(fleet: &LeaseFleet, start: StartPosition, shard: u32) {
+    let mut settings = LeaseFleet::settings("b");
     settings.streams = vec![StreamSettings { name: STREAM.into(), start }];
-    let worker = fleet.worker_on(TroubledStore::new(fleet.store.clone()), settings);
+    let worker = fleet.worker_on(FaultyStore::new(fleet.store.clone()), settings);
     let started = tokio::time::timeout(Duration::from_mins(5), worker).await;
     let _b = started.expect("it starts within five minutes").expect("it starts");
     let read = || fleet.watch.begun().contains(&id(shard));
@@ -379,7 +384,7 @@ async fn starts_and_reads(fleet: &Fleet, start: StartPosition, shard: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_first_sync_at_latest_that_was_broken_off_before_a_merge_ends_after_retention() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let first = NewLease {
         shard: ShardId::from_index(0),
         parents: vec![],

@@ -1,7 +1,7 @@
 //! Workers of one fleet with different lease times: each is judged by its own.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, Worker, id};
-use crate::troubled::Line;
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, TestWorker, id};
+use crate::troubled::LinkFaults;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::StopResult;
 use anabranch_model::lease::Layout;
@@ -9,13 +9,13 @@ use anabranch_model::lease::Layout;
 /// A lease time that lets a worker with [`LEASE_TIME_MS`] fence its owner between two beats.
 const LONG_MS: u64 = 6 * LEASE_TIME_MS;
 
-async fn worker(fleet: &Fleet, name: &str, lease_time_ms: u64) -> Worker {
-    fleet.try_worker(Fleet::settings(name).with_lease_time_ms(lease_time_ms)).await.unwrap()
+async fn worker(fleet: &LeaseFleet, name: &str, lease_time_ms: u64) -> TestWorker {
+    fleet.try_worker(LeaseFleet::settings(name).with_lease_time_ms(lease_time_ms)).await.unwrap()
 }
 
 /// No worker was fenced, expelled or lost a lease.
-fn nothing_was_lost(fleet: &Fleet) {
-    use LeaseEvent::{Evicted, WorkerFenced, LeaseLost};
+fn nothing_was_lost(fleet: &LeaseFleet) {
+    use LeaseEvent::{Evicted, LeaseLost, WorkerFenced};
     let events = fleet.events.lock().unwrap();
     let lost = |(_, event): &&(u64, LeaseEvent)| {
         matches!(event, WorkerFenced { .. } | Evicted { .. } | LeaseLost { .. })
@@ -26,7 +26,7 @@ fn nothing_was_lost(fleet: &Fleet) {
 
 #[tokio::test(start_paused = true)]
 async fn healthy_workers_with_different_lease_times_never_fence_each_other() {
-    let fleet = Fleet::native(8);
+    let fleet = LeaseFleet::native(8);
     let a = worker(&fleet, "a", LONG_MS).await;
     let b = worker(&fleet, "b", LEASE_TIME_MS).await;
     fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
@@ -38,13 +38,13 @@ async fn healthy_workers_with_different_lease_times_never_fence_each_other() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_worker_keeps_its_leases_for_its_own_lease_time() {
     for (of_silent_ms, of_watcher_ms) in [(LONG_MS, LEASE_TIME_MS), (LEASE_TIME_MS, LONG_MS)] {
-        let fleet = Fleet::native(4);
+        let fleet = LeaseFleet::native(4);
         let a = worker(&fleet, "a", of_silent_ms).await;
         let b = worker(&fleet, "b", of_watcher_ms).await;
         fleet.until("2 each", 5_000, || (a.holds(), b.holds()) == (2, 2)).await;
         fleet.pass(LONG_MS).await;
         let silent = a.coordinator.leases();
-        a.store.set(Line::Dead);
+        a.store.set(LinkFaults::Dead);
         let cut_ms = fleet.clock.now_ms();
         // Its last beat came up to a third of its lease time before.
         let most_ms = of_silent_ms * 5 / 4;
@@ -60,7 +60,7 @@ async fn a_silent_worker_keeps_its_leases_for_its_own_lease_time() {
 #[tokio::test(start_paused = true)]
 async fn on_kcls_table_no_lease_of_a_healthy_worker_is_taken_whatever_its_lease_time() {
     for (of_a_ms, of_b_ms) in [(LONG_MS, LEASE_TIME_MS), (LEASE_TIME_MS, LONG_MS)] {
-        let fleet = Fleet::new(Layout::Kcl, 8);
+        let fleet = LeaseFleet::new(Layout::Kcl, 8);
         let a = worker(&fleet, "a", of_a_ms).await;
         fleet.until("a holds all", 5_000, || a.holds() == 8).await;
         let b = worker(&fleet, "b", of_b_ms).await;
@@ -86,12 +86,12 @@ async fn a_rolling_change_of_the_lease_time_costs_nothing_on_kcls_table() {
 }
 
 async fn rolling_change(layout: Layout) {
-    let fleet = Fleet::new(layout, 9);
+    let fleet = LeaseFleet::new(layout, 9);
     let mut workers = Vec::new();
     for name in ["a1", "b1", "c1"] {
         workers.push(worker(&fleet, name, LONG_MS).await);
     }
-    let level = |workers: &[Worker]| workers.iter().all(|worker| worker.holds() == 3);
+    let level = |workers: &[TestWorker]| workers.iter().all(|worker| worker.holds() == 3);
     fleet.until("3 each", 10_000, || level(&workers)).await;
     for (round, lease_time_ms) in [(2, LEASE_TIME_MS), (3, LONG_MS)] {
         for name in ["a", "b", "c"] {
@@ -115,7 +115,7 @@ async fn rolling_change(layout: Layout) {
 /// A worker that crashed and starts again with a shorter lease time waits for its former self.
 #[tokio::test(start_paused = true)]
 async fn a_restart_under_the_same_name_waits_for_the_lease_time_of_the_crashed_one() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let before = worker(&fleet, "a", LONG_MS).await;
     fleet.until("it holds all", 2_000, || before.holds() == 2).await;
     fleet.pass(LONG_MS).await;

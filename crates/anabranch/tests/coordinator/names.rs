@@ -1,9 +1,11 @@
 //! A stream that is named by its name and by its ARN is one stream.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker};
-use anabranch::lease::{LeaseStore, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker};
+use anabranch::lease::{
+    CoordinatorSettings, CoordinatorStartError, LeaseStore, StopResult, StreamSettings,
+};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, WriteOutcome, StreamChange, Write};
+use anabranch_model::lease::{Layout, StreamChange, Write, WriteOutcome};
 use anabranch_model::position::StartPosition;
 
 const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/s";
@@ -15,13 +17,13 @@ fn settings(worker: &str, streams: &[&str]) -> CoordinatorSettings {
     })
 }
 
-impl Fleet {
+impl LeaseFleet {
     /// How many rows lie under a name.
     fn rows_under(&self, name: &str) -> usize {
         self.table().leases(&StreamName::from(name)).count()
     }
 
-    async fn named(&self, worker: &str, stream: &str) -> Worker {
+    async fn named(&self, worker: &str, stream: &str) -> TestWorker {
         let worker = self.try_worker(settings(worker, &[stream])).await.unwrap();
         self.until("both are held", 20_000, || worker.holds() == 2).await;
         worker
@@ -31,7 +33,7 @@ impl Fleet {
 #[tokio::test(start_paused = true)]
 async fn a_name_and_an_arn_use_the_same_rows() {
     for (before, after) in [(STREAM, ARN), (ARN, STREAM)] {
-        let fleet = Fleet::native(2);
+        let fleet = LeaseFleet::native(2);
         let first = fleet.named("a", before).await;
         assert_eq!(first.stop(0).await, StopResult::Left);
         let rows = (fleet.rows_under(STREAM), fleet.rows_under(ARN));
@@ -47,7 +49,7 @@ async fn a_name_and_an_arn_use_the_same_rows() {
 #[tokio::test(start_paused = true)]
 async fn rows_that_lie_under_an_arn_are_used_by_whatever_name() {
     for name in [ARN, STREAM] {
-        let fleet = Fleet::native(2);
+        let fleet = LeaseFleet::native(2);
         let created_ms = fleet.engine.clock().now_ms();
         let noted = StreamChange::NoteStart { t0_ms: created_ms, created_ms };
         let noted = fleet.store.write(&Write::stream(&ARN.into(), noted)).await.unwrap();
@@ -63,18 +65,21 @@ async fn rows_that_lie_under_an_arn_are_used_by_whatever_name() {
 async fn a_stream_under_both_names_is_refused() {
     for layout in [Layout::Native, Layout::Kcl] {
         for streams in [[STREAM, ARN], [ARN, STREAM], [STREAM, STREAM]] {
-            let fleet = Fleet::new(layout, 2);
+            let fleet = LeaseFleet::new(layout, 2);
             let refused = fleet.try_worker(settings("a", &streams)).await.err();
             let twice = matches!(refused, Some(CoordinatorStartError::DuplicateStream { .. }));
             assert!(twice, "{layout:?} {streams:?}: {refused:?}");
         }
     }
     for (before, after) in [(STREAM, ARN), (ARN, STREAM)] {
-        let fleet = Fleet::native(2);
+        let fleet = LeaseFleet::native(2);
         let worker = fleet.named("a", before).await;
         let again = StreamSettings { name: after.into(), start: StartPosition::TrimHorizon };
         let refused = worker.coordinator.add_stream(again).await;
-        assert!(matches!(refused, Err(CoordinatorStartError::DuplicateStream { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(CoordinatorStartError::DuplicateStream { .. })),
+            "{refused:?}"
+        );
         assert_eq!(worker.coordinator.remove_stream(&after.into(), 1_000).await, []);
         assert_eq!(worker.holds(), 0, "{before} is removed as {after}");
     }

@@ -1,8 +1,8 @@
 //! Whoever runs the shards of one worker: it delivers a tick at a time, and the fleet keeps watch.
 
-use crate::fleet::{Api, Watch};
-use crate::troubled::TroubledStore;
-use anabranch::lease::{ShardEndResult, MissingShardResult, LeaseHandle, FinishReason, StopReason};
+use crate::fleet::{Api, DeliveryWatch};
+use crate::troubled::FaultyStore;
+use anabranch::lease::{FinishReason, LeaseHandle, MissingShardResult, ShardEndResult, StopReason};
 use anabranch::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError};
 use anabranch_model::retry::Fault;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 /// How readers behave.
 #[derive(Debug, Default)]
-pub(crate) struct Manners {
+pub(crate) struct ReaderBehavior {
     /// How long a drain takes, in milliseconds.
     pub(crate) drain_ms: AtomicU64,
     /// The shard whose handler can't be stopped, or `all`.
@@ -24,7 +24,7 @@ pub(crate) struct Manners {
     pub(crate) failing: Mutex<Option<String>>,
 }
 
-impl Manners {
+impl ReaderBehavior {
     fn names(of: &Mutex<Option<String>>, shard: &str) -> bool {
         of.lock().unwrap().as_deref().is_some_and(|name| name == shard || name == "all")
     }
@@ -32,10 +32,10 @@ impl Manners {
 
 /// Runs every grip that arrives.
 pub(crate) async fn run(
-    mut grips: mpsc::Receiver<LeaseHandle<TroubledStore, Api>>,
+    mut grips: mpsc::Receiver<LeaseHandle<FaultyStore, Api>>,
     api: Arc<Api>,
-    watch: Watch,
-    manners: Arc<Manners>,
+    watch: DeliveryWatch,
+    manners: Arc<ReaderBehavior>,
 ) {
     let mut shards = JoinSet::new();
     while let Some(grip) = grips.recv().await {
@@ -44,14 +44,19 @@ pub(crate) async fn run(
     }
 }
 
-async fn read(grip: LeaseHandle<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manners: Arc<Manners>) {
+async fn read(
+    grip: LeaseHandle<FaultyStore, Api>,
+    api: Arc<Api>,
+    watch: DeliveryWatch,
+    manners: Arc<ReaderBehavior>,
+) {
     let shard = grip.key().shard.as_str().to_owned();
     let _unharmed = watch.began(&grip);
-    if Manners::names(&manners.failing, &shard) {
+    if ReaderBehavior::names(&manners.failing, &shard) {
         grip.finish(FinishReason::Failed);
         return;
     }
-    let stuck = || Manners::names(&manners.stuck, &shard);
+    let stuck = || ReaderBehavior::names(&manners.stuck, &shard);
     let (mut refused, mut read_to_end) = (false, None);
     loop {
         let stop = tokio::select! {
@@ -87,7 +92,7 @@ async fn read(grip: LeaseHandle<TroubledStore, Api>, api: Arc<Api>, watch: Watch
                 None => at_end(&grip, &api).await,
             };
             let ended = match end {
-                Ok(Some(children)) if Manners::names(&manners.held_up, &shard) => {
+                Ok(Some(children)) if ReaderBehavior::names(&manners.held_up, &shard) => {
                     read_to_end = Some(children);
                     false
                 }
@@ -107,7 +112,7 @@ async fn read(grip: LeaseHandle<TroubledStore, Api>, api: Arc<Api>, watch: Watch
 
 /// The children of a shard that is closed. The tests put no records.
 async fn at_end(
-    grip: &LeaseHandle<TroubledStore, Api>,
+    grip: &LeaseHandle<FaultyStore, Api>,
     api: &Api,
 ) -> Result<Option<Vec<ChildShard>>, StreamError> {
     let key = grip.key();

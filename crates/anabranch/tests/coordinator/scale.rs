@@ -1,10 +1,10 @@
 //! Large streams that were resharded: every gate of a first start needs proof.
 
-use crate::fleet::{Fleet, STREAM, id};
-use crate::troubled::TroubledStore;
-use anabranch::clock::{Rng, Clock};
+use crate::fleet::{LeaseFleet, STREAM, id};
+use crate::troubled::FaultyStore;
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, LeaseHandle, CoordinatorSettings};
+use anabranch::lease::{Coordinator, CoordinatorSettings, LeaseHandle};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, EngineOptions};
@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 const CALL_MS: u64 = 4;
 
 /// When grips came, in milliseconds since the first worker started.
-type Came = Arc<Mutex<Vec<u64>>>;
+type HandleTimes = Arc<Mutex<Vec<u64>>>;
 
 /// Where the shards of a stream came from.
 #[derive(Clone, Copy)]
-enum Born {
+enum ShardOrigin {
     /// Two from each split.
     Split,
     /// One from each merge.
@@ -74,8 +74,8 @@ fn split_stream(shards: u32) -> Engine {
 
 /// Holds each grip that comes.
 async fn hold_all(
-    mut grips: mpsc::Receiver<LeaseHandle<TroubledStore, LocalKinesis>>,
-    came: Came,
+    mut grips: mpsc::Receiver<LeaseHandle<FaultyStore, LocalKinesis>>,
+    came: HandleTimes,
     clock: Clock,
 ) {
     let mut held = Vec::new();
@@ -87,18 +87,18 @@ async fn hold_all(
 
 /// Starts workers on an empty store and checks when the first and the last shard is handed out, and
 /// how many single rows are read for it.
-async fn check(born: Born, shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
+async fn check(born: ShardOrigin, shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
     let engine = Arc::new(match born {
-        Born::Split => split_stream(shards),
-        Born::Merged => merged_stream(shards),
+        ShardOrigin::Split => split_stream(shards),
+        ShardOrigin::Merged => merged_stream(shards),
     });
     engine.clock().advance(age_ms);
-    let fleet = Fleet::native(1);
-    let (clock, came) = (fleet.clock.clone(), Came::default());
+    let fleet = LeaseFleet::native(1);
+    let (clock, came) = (fleet.clock.clone(), HandleTimes::default());
     let start_ms = clock.now_ms();
     let (mut stores, mut readers, mut starts) = (Vec::new(), JoinSet::new(), JoinSet::new());
     for worker in 0..workers {
-        let store = TroubledStore::new(fleet.store.clone()).with_call_ms(CALL_MS);
+        let store = FaultyStore::new(fleet.store.clone()).with_call_ms(CALL_MS);
         stores.push(store.clone());
         let settings = CoordinatorSettings::new(format!("w{worker}")).with_stream(STREAM, from);
         let api = Arc::new(LocalKinesis::new(engine.clone()));
@@ -136,26 +136,26 @@ const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_shards_with_trimmed_parents_are_read_soon_after_a_first_start() {
-    check(Born::Split, 10_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(ShardOrigin::Split, 10_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_start_together_on_trimmed_parents_are_as_fast() {
-    check(Born::Split, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(ShardOrigin::Split, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shards_that_were_merged_from_trimmed_parents_are_as_fast() {
-    check(Born::Merged, 5_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(ShardOrigin::Merged, 5_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_start_together_on_merged_shards_are_as_fast() {
-    check(Born::Merged, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(ShardOrigin::Merged, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 /// The parents are listed, and lie before the start.
 #[tokio::test(start_paused = true)]
 async fn a_start_at_latest_behind_a_reshard_of_all_shards_is_as_fast() {
-    check(Born::Split, 2_000, 2, 5_000, StartPosition::Latest).await;
+    check(ShardOrigin::Split, 2_000, 2, 5_000, StartPosition::Latest).await;
 }

@@ -1,7 +1,7 @@
 //! How a fleet shares the leases, and what happens when a worker falls silent.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch_model::ids::StreamName;
@@ -11,7 +11,7 @@ use anabranch_model::position::StartPosition;
 
 #[tokio::test(start_paused = true)]
 async fn one_worker_takes_all_and_two_share_evenly() {
-    let fleet = Fleet::native(8);
+    let fleet = LeaseFleet::native(8);
     let a = fleet.worker("a").await;
     let took = fleet.until("a holds all", 2_000, || a.holds() == 8).await;
     println!("a took 8 leases in {took} ms");
@@ -27,9 +27,9 @@ async fn one_worker_takes_all_and_two_share_evenly() {
 /// As on DynamoDB, where a query can miss a transaction whose version is visible already.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_older_than_the_version_before_it_delays_a_hand_over_by_seconds_only() {
-    let fleet = Fleet::native(8);
-    let late = TroubledStore::new(fleet.store.clone()).with_late_lists(300);
-    let a = fleet.worker_on(late, Fleet::settings("a")).await.unwrap();
+    let fleet = LeaseFleet::native(8);
+    let late = FaultyStore::new(fleet.store.clone()).with_late_lists(300);
+    let a = fleet.worker_on(late, LeaseFleet::settings("a")).await.unwrap();
     fleet.until("a holds all", 10_000, || a.holds() == 8).await;
     fleet.pass(5_000).await;
     let b = fleet.worker("b").await;
@@ -39,12 +39,12 @@ async fn a_list_that_is_older_than_the_version_before_it_delays_a_hand_over_by_s
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_worker_is_fenced_and_its_leases_taken_after_the_lease_time() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 4).await;
     let b = fleet.worker("b").await;
     fleet.until("2 each", 3_000, || (a.holds(), b.holds()) == (2, 2)).await;
-    a.store.set(Line::Dead);
+    a.store.set(LinkFaults::Dead);
     let start = fleet.clock.now_ms();
     fleet.until("b holds all", 2 * LEASE_TIME_MS, || b.holds() == 4).await;
     let took = fleet.clock.now_ms() - start;
@@ -52,23 +52,23 @@ async fn a_silent_worker_is_fenced_and_its_leases_taken_after_the_lease_time() {
     println!("taken after {took} ms");
     // It comes back under another id, and gets its part again.
     let id = a.coordinator.worker();
-    a.store.set(Line::Good);
+    a.store.set(LinkFaults::Good);
     fleet.until("2 each again", 2 * LEASE_TIME_MS, || (a.holds(), b.holds()) == (2, 2)).await;
     assert_ne!(a.coordinator.worker(), id);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_store_costs_nothing_within_the_lease_time() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 4).await;
     let b = fleet.worker("b").await;
     fleet.until("2 each", 3_000, || (a.holds(), b.holds()) == (2, 2)).await;
     let before = (a.coordinator.worker(), a.coordinator.leases(), b.coordinator.leases());
     for _ in 0..3 {
-        a.store.set(Line::Throttled);
+        a.store.set(LinkFaults::Throttled);
         fleet.pass(LEASE_TIME_MS / 2).await;
-        a.store.set(Line::Good);
+        a.store.set(LinkFaults::Good);
         fleet.pass(LEASE_TIME_MS).await;
     }
     let after = (a.coordinator.worker(), a.coordinator.leases(), b.coordinator.leases());
@@ -78,11 +78,11 @@ async fn a_throttled_store_costs_nothing_within_the_lease_time() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_replies_cost_nothing() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
-    a.store.set(Line::RepliesLost);
+    a.store.set(LinkFaults::RepliesLost);
     let b = fleet.worker("b").await;
-    b.store.set(Line::RepliesLost);
+    b.store.set(LinkFaults::RepliesLost);
     fleet.until("2 each", 20_000, || (a.holds(), b.holds()) == (2, 2)).await;
     fleet.pass(60_000).await;
     assert_eq!((a.holds(), b.holds()), (2, 2));
@@ -92,19 +92,19 @@ async fn lost_replies_cost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_pauses_before_the_lease_time_is_over_and_goes_on_after_a_beat() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     fleet.until("a delivers", 2_000, || fleet.watch.last(&id(0)).is_some()).await;
-    a.store.set(Line::Throttled);
+    a.store.set(LinkFaults::Throttled);
     let cut = fleet.clock.now_ms();
     fleet.pass(LEASE_TIME_MS - LEASE_TIME_MS / 8).await;
     let (_, last) = fleet.watch.last(&id(0)).unwrap();
     assert!(last < cut + LEASE_TIME_MS * 8 / 10, "delivered {} ms after the cut", last - cut);
-    a.store.set(Line::Dead);
+    a.store.set(LinkFaults::Dead);
     fleet.pass(3 * LEASE_TIME_MS).await;
     let (before, paused) = fleet.watch.last(&id(0)).unwrap();
     assert!(paused < cut + LEASE_TIME_MS * 8 / 10);
-    a.store.set(Line::Good);
+    a.store.set(LinkFaults::Good);
     fleet
         .until("a delivers again", 3 * LEASE_TIME_MS, || {
             fleet.watch.last(&id(0)).unwrap().1 > paused + 1
@@ -115,10 +115,10 @@ async fn delivery_pauses_before_the_lease_time_is_over_and_goes_on_after_a_beat(
 
 #[tokio::test(start_paused = true)]
 async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
-    let fleet = Fleet::native(1);
+    let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     fleet.until("a delivers", 2_000, || fleet.watch.last(&id(0)).is_some()).await;
-    a.store.set(Line::RepliesSlow);
+    a.store.set(LinkFaults::RepliesSlow);
     fleet.pass(5 * LEASE_TIME_MS).await;
     // The line dies when a beat has just been answered, two seconds after it was applied.
     let counter = || fleet.table().workers().next().unwrap().counter;
@@ -126,7 +126,7 @@ async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
     fleet.until("a beat is applied", LEASE_TIME_MS, || counter() > before).await;
     let applied = fleet.clock.now_ms();
     fleet.pass(2_100).await;
-    a.store.set(Line::Dead);
+    a.store.set(LinkFaults::Dead);
     fleet.pass(3 * LEASE_TIME_MS).await;
     assert_eq!(counter(), before + 1);
     let (_, last) = fleet.watch.last(&id(0)).unwrap();
@@ -137,10 +137,10 @@ async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     fleet.create_as("t", 6);
     let a = fleet.worker("a").await;
-    let both = Fleet::settings("b").with_stream("t", StartPosition::TrimHorizon);
+    let both = LeaseFleet::settings("b").with_stream("t", StartPosition::TrimHorizon);
     let b = fleet.try_worker(both).await.unwrap();
     let held = || (a.holds(), b.holds());
     fleet.until("t is b's, and s is shared", LEASE_TIME_MS, || held() == (2, 8)).await;
@@ -153,9 +153,9 @@ async fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     fleet.create_as("t", 2);
-    let both = Fleet::settings("a").with_stream("t", StartPosition::TrimHorizon);
+    let both = LeaseFleet::settings("a").with_stream("t", StartPosition::TrimHorizon);
     let a = fleet.try_worker(both).await.unwrap();
     let b = fleet.worker("b").await;
     let held = || (a.holds(), b.holds());
@@ -181,16 +181,16 @@ async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_take_that_is_answered_after_its_stream_was_removed_is_given_back_unread() {
-    let fleet = Fleet::native(2);
-    let store = TroubledStore::new(fleet.store.clone());
-    let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+    let fleet = LeaseFleet::native(2);
+    let store = FaultyStore::new(fleet.store.clone());
+    let a = fleet.worker_on(store.clone(), LeaseFleet::settings("a")).await.unwrap();
     // What is written is there at once, and its answer comes two seconds later.
-    store.set(Line::RepliesSlow);
+    store.set(LinkFaults::RepliesSlow);
     let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
     fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
     assert_eq!(a.holds(), 0, "no answer has come");
     assert_eq!(a.coordinator.remove_stream(&STREAM.into(), 5_000).await, []);
-    store.set(Line::Good);
+    store.set(LinkFaults::Good);
     fleet.until("they are given back", 3 * LEASE_TIME_MS, || owned() + a.holds() == 0).await;
     fleet.pass(LEASE_TIME_MS).await;
     assert_eq!((owned(), a.holds()), (0, 0));
@@ -203,9 +203,9 @@ async fn a_take_that_is_answered_after_its_stream_was_removed_is_given_back_unre
 async fn heavy_and_light_leases_are_exchanged_where_weights_count() {
     let by_weight = Balance::Weight { hysteresis_percent: 20 };
     for (balance, heavy_of_a) in [(by_weight, 1), (Balance::Count, 2)] {
-        let fleet = Fleet::native(4);
+        let fleet = LeaseFleet::native(4);
         let settings = |name| {
-            let mut settings = Fleet::settings(name);
+            let mut settings = LeaseFleet::settings(name);
             settings.plan.balance = balance;
             settings
         };

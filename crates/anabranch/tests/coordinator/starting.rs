@@ -1,39 +1,41 @@
 //! What has to be true before a worker takes anything.
 
-use crate::fleet::{Fleet, STREAM};
-use crate::troubled::{Line, TroubledStore};
+use crate::fleet::{LeaseFleet, STREAM};
+use crate::troubled::{FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
+use anabranch::lease::{
+    CoordinatorSettings, CoordinatorStartError, MemoryStore, StopResult, StreamSettings,
+};
 use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
+use anabranch_model::lease::survey::{Kcl3Leader, LEADER_LOCK_MS};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-fn synced(fleet: &Fleet) -> bool {
+fn synced(fleet: &LeaseFleet) -> bool {
     fleet.table().application().streams.values().all(|facts| facts.first_sync_done)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it_is_done() {
-    let fleet = Fleet::native(8);
-    let store = TroubledStore::new(fleet.store.clone());
+    let fleet = LeaseFleet::native(8);
+    let store = FaultyStore::new(fleet.store.clone());
     let made = AtomicUsize::new(0);
     store.fail_if(move |write| {
         let creates = matches!(write, Write::Lease { change: LeaseChange::Create(_), .. });
         creates && made.fetch_add(1, Ordering::Relaxed) >= 3
     });
-    let died = fleet.worker_on(store, Fleet::settings("a")).await;
+    let died = fleet.worker_on(store, LeaseFleet::settings("a")).await;
     assert!(matches!(died, Err(CoordinatorStartError::Store(_))));
     assert_eq!(fleet.rows().len(), 3);
     assert!(!synced(&fleet), "no mark before the last row");
     // The next one has its own trouble after the rows, before the mark.
-    let store = TroubledStore::new(fleet.store.clone());
+    let store = FaultyStore::new(fleet.store.clone());
     store.fail_if(|write| matches!(write, Write::Stream { .. }));
-    assert!(fleet.worker_on(store, Fleet::settings("b")).await.is_err());
+    assert!(fleet.worker_on(store, LeaseFleet::settings("b")).await.is_err());
     assert_eq!(fleet.rows().len(), 8);
     assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "nobody takes before the mark");
     let c = fleet.worker("c").await;
@@ -44,10 +46,10 @@ async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it
 #[tokio::test(start_paused = true)]
 async fn workers_that_start_at_once_share_the_making_of_the_first_rows() {
     const ROWS: usize = 400;
-    let fleet = Fleet::native(400);
+    let fleet = LeaseFleet::native(400);
     let sent = Arc::new(AtomicUsize::new(0));
     let store = || {
-        let (store, sent) = (TroubledStore::new(fleet.store.clone()), sent.clone());
+        let (store, sent) = (FaultyStore::new(fleet.store.clone()), sent.clone());
         store.fail_if(move |write| {
             if matches!(write, Write::Lease { change: LeaseChange::Create(_), .. }) {
                 sent.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +58,7 @@ async fn workers_that_start_at_once_share_the_making_of_the_first_rows() {
         });
         store
     };
-    let start = |name| fleet.worker_on(store(), Fleet::settings(name));
+    let start = |name| fleet.worker_on(store(), LeaseFleet::settings(name));
     let workers = tokio::join!(start("a"), start("bb"), start("ccc"), start("dddd"), start("e5"));
     assert!(workers.0.is_ok() && workers.4.is_ok());
     assert_eq!(fleet.rows().len(), ROWS);
@@ -68,9 +70,9 @@ async fn workers_that_start_at_once_share_the_making_of_the_first_rows() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_looks_as_often_as_the_store_suggests_or_as_it_was_told() {
     let check = async |suggested, told, expected: std::ops::Range<u64>| {
-        let fleet = Fleet::native(1);
-        let store = TroubledStore::new(fleet.store.clone()).with_look_ms(suggested);
-        let settings = CoordinatorSettings { poll_interval: told, ..Fleet::settings("a") };
+        let fleet = LeaseFleet::native(1);
+        let store = FaultyStore::new(fleet.store.clone()).with_look_ms(suggested);
+        let settings = CoordinatorSettings { poll_interval: told, ..LeaseFleet::settings("a") };
         let _worker = fleet.worker_on(store.clone(), settings).await.unwrap();
         fleet.pass(10_000).await;
         let before = store.looks();
@@ -86,14 +88,14 @@ async fn an_idle_worker_looks_as_often_as_the_store_suggests_or_as_it_was_told()
 
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_for_a_store_that_does_not_answer() {
-    for line in [Line::Throttled, Line::Dead, Line::RepliesLost] {
-        let fleet = Fleet::native(2);
-        let store = TroubledStore::new(fleet.store.clone());
+    for line in [LinkFaults::Throttled, LinkFaults::Dead, LinkFaults::RepliesLost] {
+        let fleet = LeaseFleet::native(2);
+        let store = FaultyStore::new(fleet.store.clone());
         store.set(line);
         let (worker, ()) =
-            tokio::join!(fleet.worker_on(store.clone(), Fleet::settings("a")), async {
+            tokio::join!(fleet.worker_on(store.clone(), LeaseFleet::settings("a")), async {
                 fleet.pass(60_000).await;
-                store.set(Line::Good);
+                store.set(LinkFaults::Good);
             });
         let a = worker.unwrap();
         fleet.until("a holds all", 20_000, || a.holds() == 2).await;
@@ -102,22 +104,26 @@ async fn a_start_waits_for_a_store_that_does_not_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
-    let fleet = Fleet::native(1);
-    let settings = Fleet::settings("a").with_stream("other", StartPosition::TrimHorizon);
+    let fleet = LeaseFleet::native(1);
+    let settings = LeaseFleet::settings("a").with_stream("other", StartPosition::TrimHorizon);
     let error = fleet.try_worker(settings).await.err().unwrap();
     assert!(error.to_string().contains("stream other does not exist"), "{error}");
     drop(fleet.worker("a").await);
     fleet.delete();
     fleet.engine.clock().advance(60_000);
     fleet.create(1);
-    let error = fleet.try_worker(Fleet::settings("b")).await.err().unwrap();
+    let error = fleet.try_worker(LeaseFleet::settings("b")).await.err().unwrap();
     assert!(error.to_string().contains("stream s was deleted and created again"), "{error}");
 }
 
 /// A fleet whose streams are CREATING and UPDATING until the clock is moved.
-fn slow(layout: Layout) -> Fleet {
-    let mut fleet = Fleet::new(layout, 1);
-    let slow = EngineOptions { create_delay_ms: 60_000, update_delay_ms: 60_000, ..EngineOptions::instant() };
+fn slow(layout: Layout) -> LeaseFleet {
+    let mut fleet = LeaseFleet::new(layout, 1);
+    let slow = EngineOptions {
+        create_delay_ms: 60_000,
+        update_delay_ms: 60_000,
+        ..EngineOptions::instant()
+    };
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
     fleet.engine = Arc::new(Engine::new(slow, clock));
     fleet.create(2);
@@ -126,7 +132,7 @@ fn slow(layout: Layout) -> Fleet {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_for_a_stream_that_is_made_or_changed_before_anybody_has_read_it() {
-    let check = async |fleet: &Fleet, name: &str, holds| {
+    let check = async |fleet: &LeaseFleet, name: &str, holds| {
         let clock = fleet.engine.clock();
         let started = AtomicBool::new(false);
         let start = async {
@@ -180,9 +186,9 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn latest_means_the_first_start_for_every_worker_and_for_ever() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let latest = |name| {
-        let mut settings = Fleet::settings(name);
+        let mut settings = LeaseFleet::settings(name);
         settings.streams[0].start = StartPosition::Latest;
         settings
     };
@@ -197,7 +203,7 @@ async fn latest_means_the_first_start_for_every_worker_and_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_come_and_go_while_a_worker_runs() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
     let again = StreamSettings { name: STREAM.into(), start: StartPosition::TrimHorizon };
@@ -219,9 +225,9 @@ async fn streams_come_and_go_while_a_worker_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_tells_the_store_where_it_starts() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
-    let store = TroubledStore::new(fleet.store.clone());
-    let mut settings = Fleet::settings("a");
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
+    let store = FaultyStore::new(fleet.store.clone());
+    let mut settings = LeaseFleet::settings("a");
     settings.streams[0].start = StartPosition::AtTimestamp(1_700_000_000_000);
     let a = fleet.worker_on(store.clone(), settings).await.unwrap();
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
@@ -236,22 +242,23 @@ async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
         version: version.to_string(),
         lock_ms: LEADER_LOCK_MS,
     };
-    let fleet = Fleet::new(Layout::Kcl, 2);
-    let store = TroubledStore::new(fleet.store.clone());
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
+    let store = FaultyStore::new(fleet.store.clone());
     store.survey.lock().unwrap().leader = Some(leader(0));
-    let (refused, ()) = tokio::join!(fleet.worker_on(store.clone(), Fleet::settings("a")), async {
-        fleet.pass(30_000).await;
-        store.survey.lock().unwrap().leader = Some(leader(1));
-    });
+    let (refused, ()) =
+        tokio::join!(fleet.worker_on(store.clone(), LeaseFleet::settings("a")), async {
+            fleet.pass(30_000).await;
+            store.survey.lock().unwrap().leader = Some(leader(1));
+        });
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("worker java holds the leader's lock"), "{error}");
     assert!(fleet.rows().is_empty(), "nothing was touched");
     let start = fleet.clock.now_ms();
-    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    let a = fleet.worker_on(store, LeaseFleet::settings("a")).await.unwrap();
     assert!(fleet.clock.now_ms() - start >= LEADER_LOCK_MS);
     let told = |event: &LeaseEvent| match event {
         LeaseEvent::WaitingForKcl3 { wait, leader } => {
-            (*wait_ms, leader.as_deref()) == (LEADER_LOCK_MS, Some("java"))
+            (*wait, leader.as_deref()) == (LEADER_LOCK_MS, Some("java"))
         }
         _ => false,
     };
@@ -261,16 +268,16 @@ async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_come_up_is_told_of() {
-    let fleet = Fleet::native(1);
-    let store = TroubledStore::new(fleet.store.clone());
-    store.set(Line::Dead);
+    let fleet = LeaseFleet::native(1);
+    let store = FaultyStore::new(fleet.store.clone());
+    store.set(LinkFaults::Dead);
     let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StoreCallFailed { .. });
     {
-        let start = fleet.worker_on(store.clone(), Fleet::settings("a"));
+        let start = fleet.worker_on(store.clone(), LeaseFleet::settings("a"));
         assert!(tokio::time::timeout(Duration::from_mins(5), start).await.is_err());
     }
     assert_eq!(fleet.count(told), 2, "one each two minutes");
-    store.set(Line::Good);
-    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    store.set(LinkFaults::Good);
+    let a = fleet.worker_on(store, LeaseFleet::settings("a")).await.unwrap();
     fleet.until("it is read", 5_000, || a.holds() == 1).await;
 }

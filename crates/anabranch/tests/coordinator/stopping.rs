@@ -1,7 +1,7 @@
 //! How a worker stops, and how leases are handed over.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
-use crate::troubled::Line;
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
+use crate::troubled::LinkFaults;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::StopResult;
 use anabranch_model::lease::{HandOver, Layout};
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_hands_everything_over_at_once() {
-    let fleet = Fleet::native(8);
+    let fleet = LeaseFleet::native(8);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
@@ -26,7 +26,7 @@ async fn a_stop_hands_everything_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_stopping_worker_gives_back_does_not_wait_for_its_slowest_shard() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("2 each", 5_000, || (a.holds(), b.holds()) == (2, 2)).await;
@@ -36,13 +36,16 @@ async fn what_a_stopping_worker_gives_back_does_not_wait_for_its_slowest_shard()
         fleet.until("b has the other one", 1_500, || b.holds() == 3).await
     });
     println!("taken over after {took} ms");
-    assert!(matches!(&stopped, StopResult::Unreleased { leases } if leases.len() == 1), "{stopped:?}");
+    assert!(
+        matches!(&stopped, StopResult::Unreleased { leases } if leases.len() == 1),
+        "{stopped:?}"
+    );
     fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_takes_less_than_a_second() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
     fleet.pass(10_000).await;
@@ -55,7 +58,7 @@ async fn a_hand_over_takes_less_than_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_drain_is_waited_for() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
     a.manners.drain_ms.store(15_000, Ordering::Relaxed);
@@ -66,7 +69,7 @@ async fn a_slow_drain_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
-    let fleet = Fleet::native(2);
+    let fleet = LeaseFleet::native(2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
     *a.manners.stuck.lock().unwrap() = Some("all".into());
@@ -86,11 +89,11 @@ async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
 async fn a_worker_leaves_in_the_middle_of_a_beat() {
     // A beat comes about every three seconds and takes two here, so most stops meet one.
     for drain_ms in (0..8_000).step_by(500) {
-        let fleet = Fleet::native(1);
+        let fleet = LeaseFleet::native(1);
         let a = fleet.worker("a").await;
         fleet.until("a holds it", 2_000, || a.holds() == 1).await;
         a.manners.drain_ms.store(drain_ms, Ordering::Relaxed);
-        a.store.set(Line::RepliesSlow);
+        a.store.set(LinkFaults::RepliesSlow);
         assert_eq!(a.stop(20_000).await, StopResult::Left, "after a drain of {drain_ms} ms");
     }
 }
@@ -98,10 +101,10 @@ async fn a_worker_leaves_in_the_middle_of_a_beat() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 2);
+        let fleet = LeaseFleet::new(layout, 2);
         let a = fleet.worker("a").await;
         // What is written is there at once, and its answer comes two seconds later.
-        a.store.set(Line::RepliesSlow);
+        a.store.set(LinkFaults::RepliesSlow);
         let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
         fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
         assert_eq!(a.holds(), 0, "no answer has come");
@@ -111,23 +114,27 @@ async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
 }
 
 /// What is wrong with a store while a worker stops, and how long before it went wrong.
-const AWAY: [(Line, u64); 7] = [
-    (Line::Dead, 0),
+const AWAY: [(LinkFaults, u64); 7] = [
+    (LinkFaults::Dead, 0),
     // A beat is on its way, and its row is locked.
-    (Line::Dead, 25_000),
-    (Line::Throttled, 0),
-    (Line::Throttled, 25_000),
-    (Line::RequestsLost, 0),
-    (Line::RequestsLost, 25_000),
-    (Line::RepliesSlow, 0),
+    (LinkFaults::Dead, 25_000),
+    (LinkFaults::Throttled, 0),
+    (LinkFaults::Throttled, 25_000),
+    (LinkFaults::RequestsLost, 0),
+    (LinkFaults::RequestsLost, 25_000),
+    (LinkFaults::RepliesSlow, 0),
 ];
 const GRACE_MS: u64 = 200;
 /// The grace and one call of the store.
 const STOPS_WITHIN_MS: u64 = GRACE_MS + 3_000;
 
 /// A worker with a long lease time that reads two shards and whose store is away.
-async fn cut_off(fleet: &Fleet, lease_time_ms: u64, (line, since_ms): (Line, u64)) -> Worker {
-    let settings = Fleet::settings("a").with_lease_time_ms(lease_time_ms);
+async fn cut_off(
+    fleet: &LeaseFleet,
+    lease_time_ms: u64,
+    (line, since_ms): (LinkFaults, u64),
+) -> TestWorker {
+    let settings = LeaseFleet::settings("a").with_lease_time_ms(lease_time_ms);
     let a = fleet.try_worker(settings).await.unwrap();
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
     fleet.pass(1_000).await;
@@ -143,14 +150,14 @@ async fn a_stop_takes_its_grace_and_one_call_at_most_however_dead_the_store_is()
         [Layout::Native, Layout::Kcl].into_iter().flat_map(|it| lease_times_ms.map(|ms| (it, ms)))
     {
         for away in AWAY {
-            let fleet = Fleet::new(layout, 2);
+            let fleet = LeaseFleet::new(layout, 2);
             let a = cut_off(&fleet, lease_time_ms, away).await;
             let start_ms = fleet.clock.now_ms();
             let stopped = a.stop(GRACE_MS).await;
             let took_ms = fleet.clock.now_ms() - start_ms;
             let words = format!("{layout:?}, {lease_time_ms}, {away:?}: {took_ms} ms");
             assert!(took_ms <= STOPS_WITHIN_MS, "{words}");
-            assert!(away.0 == Line::RepliesSlow || stopped != StopResult::Left, "{words}");
+            assert!(away.0 == LinkFaults::RepliesSlow || stopped != StopResult::Left, "{words}");
         }
     }
 }
@@ -158,7 +165,7 @@ async fn a_stop_takes_its_grace_and_one_call_at_most_however_dead_the_store_is()
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_removed_within_the_grace_and_one_call_however_dead_the_store_is() {
     for away in AWAY {
-        let fleet = Fleet::native(2);
+        let fleet = LeaseFleet::native(2);
         let a = cut_off(&fleet, 60_000, away).await;
         let start_ms = fleet.clock.now_ms();
         let left = a.coordinator.remove_stream(&STREAM.into(), GRACE_MS).await;
@@ -166,7 +173,7 @@ async fn a_stream_is_removed_within_the_grace_and_one_call_however_dead_the_stor
         assert!(took_ms <= STOPS_WITHIN_MS, "{away:?}: {took_ms} ms");
         println!("{away:?}: {took_ms} ms, {} leases left", left.len());
         // The worker lives on, and its row says what it reads once the store is back.
-        a.store.set(Line::Good);
+        a.store.set(LinkFaults::Good);
         let reads = || fleet.table().workers().next().unwrap().reads.clone();
         fleet.until("the row says so", 30_000, || reads() == Some(vec![])).await;
         assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Evicted { .. })), 0);

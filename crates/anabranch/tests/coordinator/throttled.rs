@@ -1,7 +1,7 @@
 //! Fleets that start together on a store with little room for writes.
 
-use crate::fleet::{Fleet, Worker};
-use crate::troubled::{Capacity, Line, TroubledStore};
+use crate::fleet::{LeaseFleet, TestWorker};
+use crate::troubled::{Capacity, FaultyStore, LinkFaults};
 use anabranch::event::LeaseEvent;
 use anabranch_model::lease::{LeaseChange, Write};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Starts workers together, and checks that they own all shards in the end and that none was evicted.
 async fn check(shards: i64, workers: u32, units_per_second: u32) {
-    let fleet = Fleet::native(shards);
+    let fleet = LeaseFleet::native(shards);
     let capacity = Capacity::new(units_per_second);
     let start_ms = fleet.clock.now_ms();
     let mut starts = JoinSet::new();
@@ -18,12 +18,12 @@ async fn check(shards: i64, workers: u32, units_per_second: u32) {
     for worker in 0..workers {
         let (fleet, capacity) = (fleet.clone(), capacity.clone());
         starts.spawn(async move {
-            let store = TroubledStore::new(fleet.store.clone()).with_capacity(capacity);
-            fleet.worker_on(store, Fleet::settings(&format!("w{worker}"))).await.unwrap()
+            let store = FaultyStore::new(fleet.store.clone()).with_capacity(capacity);
+            fleet.worker_on(store, LeaseFleet::settings(&format!("w{worker}"))).await.unwrap()
         });
     }
     let running = starts.join_all().await;
-    let owned = || running.iter().map(Worker::holds).sum::<usize>();
+    let owned = || running.iter().map(TestWorker::holds).sum::<usize>();
     // All rows are made and taken, each in a transaction of two units.
     let needs_ms = u64::try_from(shards).unwrap() * 4_000 / u64::from(units_per_second);
     let all = usize::try_from(shards).unwrap();
@@ -63,14 +63,14 @@ async fn a_mass_start_of_many_workers_on_a_throttled_store_evicts_no_worker() {
 /// are throttled are asked for less and less often.
 #[tokio::test(start_paused = true)]
 async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
-    let fleet = Fleet::native(8);
+    let fleet = LeaseFleet::native(8);
     let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
     fleet.until("load is level", 30_000, || a.holds() == 4 && b.holds() == 4).await;
     fleet.pass(20_000).await;
     b.store.throttle_lists(true);
     fleet.pass(60_000).await;
     let [_, before] = b.store.reads();
-    a.store.set(Line::Dead);
+    a.store.set(LinkFaults::Dead);
     fleet.until("b holds all", 30_000, || b.holds() == 8).await;
     fleet.pass(60_000).await;
     let [_, lists] = b.store.reads();
@@ -82,11 +82,11 @@ async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
 #[tokio::test(start_paused = true)]
 async fn workers_whose_lists_are_throttled_ask_once_for_what_others_took() {
     const WORKERS: usize = 6;
-    let fleet = Fleet::native(60);
+    let fleet = LeaseFleet::native(60);
     let takes = Arc::new(AtomicUsize::new(0));
     let mut workers = Vec::new();
     for worker in 0..WORKERS {
-        let store = TroubledStore::new(fleet.store.clone());
+        let store = FaultyStore::new(fleet.store.clone());
         let count = Arc::clone(&takes);
         store.fail_if(move |write| {
             if let Write::Lease { change: LeaseChange::Take { .. }, .. } = write {
@@ -94,7 +94,7 @@ async fn workers_whose_lists_are_throttled_ask_once_for_what_others_took() {
             }
             false
         });
-        let settings = Fleet::settings(&format!("w{worker}"));
+        let settings = LeaseFleet::settings(&format!("w{worker}"));
         workers.push(fleet.worker_on(store, settings).await.unwrap());
     }
     let level = || workers.iter().all(|worker| worker.holds() == 10);
@@ -105,8 +105,8 @@ async fn workers_whose_lists_are_throttled_ask_once_for_what_others_took() {
     }
     fleet.pass(10_000).await;
     takes.store(0, Ordering::Relaxed);
-    workers[0].store.set(Line::Dead);
-    let others = || workers[1..].iter().map(Worker::holds).sum::<usize>();
+    workers[0].store.set(LinkFaults::Dead);
+    let others = || workers[1..].iter().map(TestWorker::holds).sum::<usize>();
     fleet.until("the others hold all", 60_000, || others() == 60).await;
     fleet.pass(120_000).await;
     let sent = takes.load(Ordering::Relaxed);

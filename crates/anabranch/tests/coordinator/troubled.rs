@@ -1,10 +1,10 @@
 //! The memory store behind a line that can be cut, slowed down or made to lose replies.
 
-use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe,
-    UnreadableRow, WorkerRow, WorkerChange, WorkerId, Write,
+    ApplicationFacts, KclProbe, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, StoredRow,
+    UnreadableRow, WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// What is wrong with the line of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
+pub(crate) enum LinkFaults {
     Good,
     /// Every call is throttled.
     Throttled,
@@ -30,14 +30,14 @@ pub(crate) enum Line {
 }
 
 /// Which writes a test wants to strike.
-type Rule = Box<dyn Fn(&Write) -> bool + Send>;
+type WriteRule = Box<dyn Fn(&Write) -> bool + Send>;
 
 #[derive(Clone)]
-pub(crate) struct TroubledStore {
+pub(crate) struct FaultyStore {
     inner: MemoryStore,
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<LinkFaults>>,
     /// Writes that fail for good, as if their worker had died before them.
-    fatal: Arc<Mutex<Option<Rule>>>,
+    fatal: Arc<Mutex<Option<WriteRule>>>,
     /// The shards whose rows make no sense.
     unreadable: Arc<Mutex<BTreeSet<String>>>,
     /// The name of the worker whose row makes no sense.
@@ -53,7 +53,7 @@ pub(crate) struct TroubledStore {
     /// For how long lists lack the changes of a version that a look has shown, and what they lack
     /// them from.
     late_ms: u64,
-    late: Arc<Mutex<Late>>,
+    late: Arc<Mutex<StaleRows>>,
     /// How often a worker looked.
     looks: Arc<AtomicU64>,
     /// How often it read a single row of a lease, and how often all of a stream.
@@ -108,15 +108,15 @@ impl Capacity {
 
 /// Rows as they were before the version moved.
 #[derive(Default)]
-struct Late {
+struct StaleRows {
     version: Option<u64>,
     rows: Vec<Lease>,
     until: Option<Instant>,
 }
 
-impl TroubledStore {
+impl FaultyStore {
     pub(crate) fn new(inner: MemoryStore) -> Self {
-        let line = Arc::new(Mutex::new(Line::Good));
+        let line = Arc::new(Mutex::new(LinkFaults::Good));
         let (fatal, survey) = (Arc::default(), Arc::default());
         let (looks, starts, unreadable) = (Arc::default(), Arc::default(), Arc::default());
         let (lists_throttled, rangeless) = (Arc::default(), Arc::default());
@@ -190,7 +190,7 @@ impl TroubledStore {
         self.lists_throttled.store(throttled, Ordering::Relaxed);
     }
 
-    pub(crate) fn set(&self, line: Line) {
+    pub(crate) fn set(&self, line: LinkFaults) {
         *self.line.lock().unwrap() = line;
     }
 
@@ -241,21 +241,24 @@ impl TroubledStore {
         }
     }
 
-    async fn through(&self) -> Result<Line, StoreError> {
+    async fn through(&self) -> Result<LinkFaults, StoreError> {
         let line = *self.line.lock().unwrap();
         // Even a good line takes a moment.
         tokio::time::sleep(Duration::from_millis(self.call_ms)).await;
         match line {
-            Line::Good | Line::RequestsLost | Line::RepliesLost | Line::RepliesSlow => Ok(line),
-            Line::Throttled => {
+            LinkFaults::Good
+            | LinkFaults::RequestsLost
+            | LinkFaults::RepliesLost
+            | LinkFaults::RepliesSlow => Ok(line),
+            LinkFaults::Throttled => {
                 Err(StoreError::Throttled { store: "memory".into(), detail: "slow down".into() })
             }
-            Line::Dead => std::future::pending().await,
+            LinkFaults::Dead => std::future::pending().await,
         }
     }
 }
 
-impl LeaseStore for TroubledStore {
+impl LeaseStore for FaultyStore {
     fn layout(&self) -> Layout {
         self.inner.layout()
     }
@@ -367,7 +370,7 @@ impl LeaseStore for TroubledStore {
             let (store, detail) = ("memory".into(), "the partition is full".into());
             return Err(StoreError::Throttled { store, detail });
         }
-        if line == Line::RequestsLost {
+        if line == LinkFaults::RequestsLost {
             return Ok(WriteOutcome::Unknown);
         }
         if let Write::Lease { key, .. } = write {
@@ -383,10 +386,10 @@ impl LeaseStore for TroubledStore {
             }
             WriteOutcome::Unknown => WriteOutcome::Unknown,
         };
-        if line == Line::RepliesSlow {
+        if line == LinkFaults::RepliesSlow {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-        Ok(if line == Line::RepliesLost { WriteOutcome::Unknown } else { outcome })
+        Ok(if line == LinkFaults::RepliesLost { WriteOutcome::Unknown } else { outcome })
     }
 
     async fn read_back(&self, write: &Write) -> Result<StoredRow, StoreError> {

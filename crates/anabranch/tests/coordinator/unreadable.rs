@@ -1,7 +1,7 @@
 //! Rows that can't be read: each is reported once, and stops nothing but its shard.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
-use crate::troubled::TroubledStore;
+use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
+use crate::troubled::FaultyStore;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
@@ -13,28 +13,28 @@ use std::collections::BTreeSet;
 const HALF: u128 = 1 << 127;
 const MINUTE_MS: u64 = 60_000;
 
-fn reports(fleet: &Fleet) -> usize {
+fn reports(fleet: &LeaseFleet) -> usize {
     fleet.count(|event| matches!(event, LeaseEvent::RowUnreadable { .. }))
 }
 
-fn begun(fleet: &Fleet) -> BTreeSet<String> {
+fn begun(fleet: &LeaseFleet) -> BTreeSet<String> {
     fleet.watch.begun().into_iter().collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_start_makes_the_other_rows_beside_one_that_makes_no_sense() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 3);
-        let first = TroubledStore::new(fleet.store.clone());
+        let fleet = LeaseFleet::new(layout, 3);
+        let first = FaultyStore::new(fleet.store.clone());
         // The first worker dies as it makes row 2.
         first.fail_if(|write| {
             let of_2 = |key: &LeaseKey| key.shard.as_str() == id(2);
             matches!(write, Write::Lease { key, change: LeaseChange::Create(_), .. } if of_2(key))
         });
-        assert!(fleet.worker_on(first, Fleet::settings("a")).await.is_err());
-        let store = TroubledStore::new(fleet.store.clone());
+        assert!(fleet.worker_on(first, LeaseFleet::settings("a")).await.is_err());
+        let store = FaultyStore::new(fleet.store.clone());
         store.make_unreadable([id(0)]);
-        let started = fleet.worker_on(store.clone(), Fleet::settings("b"));
+        let started = fleet.worker_on(store.clone(), LeaseFleet::settings("b"));
         let started = tokio::time::timeout(std::time::Duration::from_mins(1), started).await;
         let b = started.expect("it starts within a minute").expect("it starts");
         fleet.until("the rest is read", MINUTE_MS, || b.holds() == 2).await;
@@ -51,13 +51,13 @@ async fn a_first_start_makes_the_other_rows_beside_one_that_makes_no_sense() {
 #[tokio::test(start_paused = true)]
 async fn a_new_worker_starts_beside_a_row_that_makes_no_sense() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 3);
+        let fleet = LeaseFleet::new(layout, 3);
         let a = fleet.worker("a").await;
         fleet.until("all are read", MINUTE_MS, || a.holds() == 3).await;
-        let store = TroubledStore::new(fleet.store.clone());
+        let store = FaultyStore::new(fleet.store.clone());
         store.make_unreadable([id(0)]);
         a.store.make_unreadable([id(0)]);
-        let b = fleet.worker_on(store, Fleet::settings("b"));
+        let b = fleet.worker_on(store, LeaseFleet::settings("b"));
         let b = tokio::time::timeout(std::time::Duration::from_mins(1), b).await;
         let b = b.expect("it starts within a minute").expect("it starts");
         drop(a);
@@ -68,7 +68,7 @@ async fn a_new_worker_starts_beside_a_row_that_makes_no_sense() {
 /// A row of a worker that can't be read says nothing about the worker, who may beat.
 #[tokio::test(start_paused = true)]
 async fn a_live_worker_whose_row_others_cant_read_keeps_its_leases() {
-    let fleet = Fleet::native(4);
+    let fleet = LeaseFleet::native(4);
     let a = fleet.worker("a").await;
     let b = fleet.worker("b").await;
     fleet.until("they share", MINUTE_MS, || (a.holds(), b.holds()) == (2, 2)).await;
@@ -86,7 +86,7 @@ async fn a_live_worker_whose_row_others_cant_read_keeps_its_leases() {
 #[tokio::test(start_paused = true)]
 async fn a_parent_ends_beside_a_child_row_that_makes_no_sense() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let fleet = Fleet::new(layout, 1);
+        let fleet = LeaseFleet::new(layout, 1);
         let a = fleet.worker("a").await;
         fleet.until("shard 0 is read", MINUTE_MS, || a.holds() == 1).await;
         let (shard, parents) = (ShardId::from_index(1), vec![ShardId::from_index(0)]);
@@ -104,7 +104,7 @@ async fn a_parent_ends_beside_a_child_row_that_makes_no_sense() {
 /// Audits that see what they can't repair come less often.
 #[tokio::test(start_paused = true)]
 async fn audits_that_repair_nothing_become_rare() {
-    let fleet = Fleet::new(Layout::Kcl, 2);
+    let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("all are read", MINUTE_MS, || a.holds() == 2).await;
     fleet.split(0, HALF / 2);

@@ -6,7 +6,7 @@ use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    LeaseToken, LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    LeaseChange, LeaseKey, LeaseToken, NewLease, Nonce, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use tokio::task::JoinSet;
@@ -153,7 +153,8 @@ async fn kcl_costs(server: Server) {
         }
         let audit = since(before, store.usage());
         // As the coordinator spaces audits, but for an eighth that it draws.
-        let audit_ms = (store.poll_interval() * 20 * (1 + streams.len() as u64)).max(60_000) * 15 / 16;
+        let audit_ms =
+            (store.poll_interval() * 20 * (1 + streams.len() as u64)).max(60_000) * 15 / 16;
         println!("an audit: {audit:?}, each {audit_ms} ms");
         #[expect(clippy::cast_precision_loss, reason = "pauses are short")]
         let per_second = look.read_units * 1_000.0 / pause_ms as f64

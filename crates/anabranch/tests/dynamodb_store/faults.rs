@@ -1,12 +1,12 @@
 //! What the store makes of a service that fails: never a guess, and words that help.
 
 use crate::server::{Server, config_for};
-use crate::wire::{Mischief, Wire};
+use crate::wire::{FaultyProxy, RequestFault};
 use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, Resolution, StreamChange,
-    WorkerChange, WorkerId, Write, resolve,
+    Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Resolution, StreamChange, WorkerChange,
+    WorkerId, Write, WriteOutcome, resolve,
 };
 use anabranch_model::position::Position;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A server, a wire to it, and a store at its end with one lease that `a` owns under term 1.
-struct Scene {
+struct StoreScenario {
     server: Server,
-    wire: Wire,
+    wire: FaultyProxy,
     store: DynamoDbStore,
 }
 
-impl Scene {
+impl StoreScenario {
     async fn new(layout: Layout) -> Self {
         let server = Server::embedded().await;
-        let wire = Wire::to(server.address()).await;
+        let wire = FaultyProxy::to(server.address()).await;
         let store = match layout {
             Layout::Native => DynamoDbStore::native(&wire.config(), "leases"),
             Layout::Kcl => DynamoDbStore::kcl(&wire.config(), "leases"),
@@ -134,8 +134,8 @@ fn writes(layout: Layout) -> Vec<(&'static str, Write)> {
 async fn a_write_whose_reply_is_lost_is_unknown_and_found_by_reading_back() {
     for layout in [Layout::Native, Layout::Kcl] {
         for (operation, write) in writes(layout) {
-            let scene = Scene::new(layout).await;
-            scene.wire.next(operation, Mischief::LoseReply);
+            let scene = StoreScenario::new(layout).await;
+            scene.wire.next(operation, RequestFault::LoseReply);
             assert_eq!(scene.write(&write).await, WriteOutcome::Unknown, "{write:?}");
             // A row of KCL does not say who made it, and whoever did, it is there.
             let create = matches!(&write, Write::Lease { change: LeaseChange::Create(_), .. });
@@ -148,11 +148,11 @@ async fn a_write_whose_reply_is_lost_is_unknown_and_found_by_reading_back() {
 
 #[tokio::test]
 async fn a_write_that_may_not_have_arrived_is_unknown_and_sent_again_as_it_was() {
-    let failed = || Mischief::error(500, "InternalServerError", "try again");
+    let failed = || RequestFault::error(500, "InternalServerError", "try again");
     for layout in [Layout::Native, Layout::Kcl] {
         for (operation, write) in writes(layout) {
-            for mischief in [Mischief::LoseRequest, failed()] {
-                let scene = Scene::new(layout).await;
+            for mischief in [RequestFault::LoseRequest, failed()] {
+                let scene = StoreScenario::new(layout).await;
                 scene.wire.next(operation, mischief);
                 assert_eq!(scene.write(&write).await, WriteOutcome::Unknown, "{write:?}");
                 assert_eq!(scene.resolve(&write).await, Resolution::StillUnknown, "{write:?}");
@@ -164,9 +164,9 @@ async fn a_write_that_may_not_have_arrived_is_unknown_and_sent_again_as_it_was()
 
 #[tokio::test]
 async fn a_take_whose_row_can_not_be_read_after_it_is_unknown() {
-    let scene = Scene::new(Layout::Native).await;
+    let scene = StoreScenario::new(Layout::Native).await;
     for _ in 0..3 {
-        scene.wire.next("GetItem", Mischief::LoseReply);
+        scene.wire.next("GetItem", RequestFault::LoseReply);
     }
     assert_eq!(scene.write(&take("b", 1)).await, WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&take("b", 1)).await, Resolution::Applied);
@@ -174,9 +174,9 @@ async fn a_take_whose_row_can_not_be_read_after_it_is_unknown() {
 
 /// The row of a take is read after it. Others may have written meanwhile.
 async fn take_and_meanwhile(meanwhile: Write) -> WriteOutcome {
-    let scene = Scene::new(Layout::Native).await;
+    let scene = StoreScenario::new(Layout::Native).await;
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    scene.wire.next("GetItem", Mischief::Hold(Arc::clone(&here), Arc::clone(&go)));
+    scene.wire.next("GetItem", RequestFault::Hold(Arc::clone(&here), Arc::clone(&go)));
     let other = async {
         here.notified().await;
         // Past the wire, so that this one is not held.
@@ -202,16 +202,16 @@ async fn a_take_that_was_followed_at_once_never_shows_another_owner_as_its_own()
 
 #[tokio::test]
 async fn a_conflict_with_a_write_in_progress_is_tried_again_and_loses_nothing() {
-    let scene = Scene::new(Layout::Native).await;
-    let conflict = || Mischief::cancelled("None", "TransactionConflict");
+    let scene = StoreScenario::new(Layout::Native).await;
+    let conflict = || RequestFault::cancelled("None", "TransactionConflict");
     scene.wire.next("TransactWriteItems", conflict());
     // Where both happen, the condition is asked again once the other write is over.
     scene.wire.next(
         "TransactWriteItems",
-        Mischief::cancelled("ConditionalCheckFailed", "TransactionConflict"),
+        RequestFault::cancelled("ConditionalCheckFailed", "TransactionConflict"),
     );
     assert!(scene.write(&take("b", 1)).await.is_done());
-    let busy = || Mischief::error(400, "TransactionConflictException", "in progress");
+    let busy = || RequestFault::error(400, "TransactionConflictException", "in progress");
     scene.wire.next("UpdateItem", busy());
     assert!(scene.write(&beat(0)).await.is_done());
     assert_eq!(scene.wire.left(), 0);
@@ -227,13 +227,13 @@ async fn a_conflict_with_a_write_in_progress_is_tried_again_and_loses_nothing() 
 #[tokio::test]
 async fn a_refusal_without_its_row_is_explained_by_reading_it() {
     for layout in [Layout::Native, Layout::Kcl] {
-        let scene = Scene::new(layout).await;
+        let scene = StoreScenario::new(layout).await;
         let (operation, refusal) = match layout {
             Layout::Native => {
-                ("TransactWriteItems", Mischief::cancelled("ConditionalCheckFailed", "None"))
+                ("TransactWriteItems", RequestFault::cancelled("ConditionalCheckFailed", "None"))
             }
             Layout::Kcl => {
-                ("UpdateItem", Mischief::error(400, "ConditionalCheckFailedException", "no"))
+                ("UpdateItem", RequestFault::error(400, "ConditionalCheckFailedException", "no"))
             }
         };
         // The row would let it pass, so it is sent again.
@@ -262,35 +262,35 @@ async fn refusals_of_the_service_are_errors_that_wrote_nothing_and_say_what_to_d
         ("ValidationException", "odd", "was not accepted", false),
     ];
     for (code, message, said, retryable) in cases {
-        let scene = Scene::new(Layout::Native).await;
-        scene.wire.next("UpdateItem", Mischief::error(400, code, message));
+        let scene = StoreScenario::new(Layout::Native).await;
+        scene.wire.next("UpdateItem", RequestFault::error(400, code, message));
         let error = scene.store.write(&beat(0)).await.expect_err(code);
         let text = error.to_string();
         assert!(text.contains(said) && text.contains("dynamodb:leases"), "{code}: {text}");
         assert_eq!(error.is_retryable(), retryable, "{code}");
         assert!(scene.write(&beat(0)).await.is_done(), "{code}: nothing was written");
     }
-    let scene = Scene::new(Layout::Native).await;
-    scene.wire.next("TransactWriteItems", Mischief::cancelled("None", "ThrottlingError"));
+    let scene = StoreScenario::new(Layout::Native).await;
+    scene.wire.next("TransactWriteItems", RequestFault::cancelled("None", "ThrottlingError"));
     let error = scene.store.write(&name("b")).await.expect_err("throttled");
     assert!(matches!(error, StoreError::Throttled { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_is_given_up() {
-    let scene = Scene::new(Layout::Native).await;
+    let scene = StoreScenario::new(Layout::Native).await;
     let store = scene.store.clone().with_call_timeout(Duration::from_millis(200));
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    scene.wire.next("UpdateItem", Mischief::Hold(here, go));
+    scene.wire.next("UpdateItem", RequestFault::Hold(here, go));
     assert_eq!(store.write(&beat(0)).await.expect("an outcome"), WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&beat(0)).await, Resolution::StillUnknown);
 }
 
 #[tokio::test]
 async fn facts_of_a_stream_are_marked_in_a_transaction() {
-    let scene = Scene::new(Layout::Native).await;
+    let scene = StoreScenario::new(Layout::Native).await;
     assert!(scene.write(&note()).await.is_done());
-    scene.wire.next("TransactWriteItems", Mischief::LoseReply);
+    scene.wire.next("TransactWriteItems", RequestFault::LoseReply);
     assert_eq!(scene.write(&mark()).await, WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&mark()).await, Resolution::Applied);
 }
@@ -316,24 +316,28 @@ async fn a_store_that_can_not_ask_says_why() {
 }
 
 /// What the service says of continuous backups.
-fn backups(recovery: &str) -> Mischief {
+fn backups(recovery: &str) -> RequestFault {
     let body = format!(
         r#"{{"ContinuousBackupsDescription":{{"ContinuousBackupsStatus":"ENABLED",
         "PointInTimeRecoveryDescription":{{"PointInTimeRecoveryStatus":"{recovery}"}}}}}}"#
     );
-    Mischief::Answer(200, body)
+    RequestFault::Answer(200, body)
 }
 
 #[tokio::test]
 async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
     let server = Server::embedded().await;
-    let wire = Wire::to(server.address()).await;
+    let wire = FaultyProxy::to(server.address()).await;
     let store = DynamoDbStore::native(&wire.config(), "leases").with_point_in_time_recovery();
     let update = "UpdateContinuousBackups";
     let early = || {
-        Mischief::error(400, "ContinuousBackupsUnavailableException", "Backups are being enabled")
+        RequestFault::error(
+            400,
+            "ContinuousBackupsUnavailableException",
+            "Backups are being enabled",
+        )
     };
-    let denied = Mischief::error(400, "AccessDeniedException", "no policy allows it");
+    let denied = RequestFault::error(400, "AccessDeniedException", "no policy allows it");
     // A first start that is denied says so, and a later one that still is goes on without.
     for step in [("DescribeContinuousBackups", backups("DISABLED")), (update, denied.clone())] {
         wire.next(step.0, step.1);
@@ -361,20 +365,20 @@ async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
 #[tokio::test]
 async fn backups_of_a_new_table_of_kcl_are_switched_on_although_a_first_attempt_failed() {
     let server = Server::embedded().await;
-    let wire = Wire::to(server.address()).await;
+    let wire = FaultyProxy::to(server.address()).await;
     let store = DynamoDbStore::kcl(&wire.config(), "leases").with_point_in_time_recovery();
     let update = "UpdateContinuousBackups";
     wire.next("DescribeContinuousBackups", backups("DISABLED"));
     // As often as the SDK sends it.
     for _ in 0..3 {
-        wire.next(update, Mischief::error(500, "InternalServerError", "try again"));
+        wire.next(update, RequestFault::error(500, "InternalServerError", "try again"));
     }
     let error = store.prepare().await.expect_err("no answer");
     assert!(error.is_retryable(), "{error}");
     assert_eq!(wire.left(), 0);
     // An attempt that is given up half-way does not count either.
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    wire.next("DescribeContinuousBackups", Mischief::Hold(here.clone(), go));
+    wire.next("DescribeContinuousBackups", RequestFault::Hold(here.clone(), go));
     tokio::select! {
         biased;
         _ = store.prepare() => panic!("nothing was answered"),
@@ -394,7 +398,7 @@ async fn backups_of_a_new_table_of_kcl_are_switched_on_although_a_first_attempt_
 async fn a_table_that_is_active_and_not_yet_known_to_reads_is_waited_for() {
     for layout in [Layout::Native, Layout::Kcl] {
         let server = Server::embedded().await;
-        let wire = Wire::to(server.address()).await;
+        let wire = FaultyProxy::to(server.address()).await;
         let store = match layout {
             Layout::Native => DynamoDbStore::native(&wire.config(), "leases"),
             Layout::Kcl => DynamoDbStore::kcl(&wire.config(), "leases"),
@@ -402,7 +406,11 @@ async fn a_table_that_is_active_and_not_yet_known_to_reads_is_waited_for() {
         for _ in 0..2 {
             wire.next(
                 "GetItem",
-                Mischief::error(400, "ResourceNotFoundException", "Requested resource not found"),
+                RequestFault::error(
+                    400,
+                    "ResourceNotFoundException",
+                    "Requested resource not found",
+                ),
             );
         }
         store.prepare().await.expect("a table");
@@ -413,7 +421,7 @@ async fn a_table_that_is_active_and_not_yet_known_to_reads_is_waited_for() {
 #[tokio::test]
 async fn a_global_table_is_refused_unless_one_region_writes() {
     let server = Server::embedded().await;
-    let wire = Wire::to(server.address()).await;
+    let wire = FaultyProxy::to(server.address()).await;
     let key = |name, role| format!(r#"{{"AttributeName":"{name}","KeyType":"{role}"}}"#);
     let schema = format!("{},{}", key("pk", "HASH"), key("sk", "RANGE"));
     let replicas = r#""GlobalTableVersion":"2019.11.21","Replicas":[{"RegionName":"eu-west-1"}]"#;
@@ -424,7 +432,7 @@ async fn a_global_table_is_refused_unless_one_region_writes() {
             let table = format!(
                 r#"{{"Table":{{"TableName":"leases","TableStatus":"ACTIVE","KeySchema":[{schema}],{global}}}}}"#
             );
-            Mischief::Answer(200, table)
+            RequestFault::Answer(200, table)
         };
         let store = DynamoDbStore::native(&wire.config(), "leases");
         wire.next("DescribeTable", table());

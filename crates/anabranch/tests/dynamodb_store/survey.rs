@@ -1,7 +1,7 @@
 //! What a survey sees of a fleet of KCL 3.x, in its table and in the one beside it.
 
 use crate::server::{Server, client};
-use crate::wire::{Mischief, Wire};
+use crate::wire::{FaultyProxy, RequestFault};
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
 use anabranch_model::lease::survey::{ProbeRefusal, ProbeVerdict, evaluate};
 use aws_sdk_dynamodb::Client;
@@ -67,7 +67,11 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
         store.prepare().await.expect("a table");
         put_lease(&client, 4).await;
         let before = store.probe().await.expect("a survey");
-        assert_eq!(evaluate(&before, &before, 0, LEASE_MS), ProbeVerdict::Clear, "KCL 2.x is joined");
+        assert_eq!(
+            evaluate(&before, &before, 0, LEASE_MS),
+            ProbeVerdict::Clear,
+            "KCL 2.x is joined"
+        );
         assert_eq!(before.kinds.get("LEASE"), Some(&1));
 
         let (table, key) =
@@ -83,11 +87,17 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
         put_kcl_3(&client, table, key, "second").await;
         let beaten = store.probe().await.expect("a survey");
         let verdict = evaluate(&first, &beaten, 30_000, LEASE_MS);
-        assert!(matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })), "{verdict:?}");
+        assert!(
+            matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })),
+            "{verdict:?}"
+        );
         put_lease(&client, 5).await;
         let renewed = store.probe().await.expect("a survey");
         let verdict = evaluate(&beaten, &renewed, 3_000, LEASE_MS);
-        assert!(matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })), "{verdict:?}");
+        assert!(
+            matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })),
+            "{verdict:?}"
+        );
     }
 }
 
@@ -134,11 +144,11 @@ async fn rows_of_the_other_mode_are_refused() {
 #[tokio::test]
 async fn who_may_not_read_the_table_beside_it_can_still_join_kcl_2() {
     let server = Server::embedded().await;
-    let wire = Wire::to(server.address()).await;
+    let wire = FaultyProxy::to(server.address()).await;
     let store = DynamoDbStore::kcl(&wire.config(), "app");
     store.prepare().await.expect("a table");
-    wire.next("Scan", Mischief::Pass);
-    wire.next("DescribeTable", Mischief::error(400, "AccessDeniedException", "no"));
+    wire.next("Scan", RequestFault::Pass);
+    wire.next("DescribeTable", RequestFault::error(400, "AccessDeniedException", "no"));
     let survey = store.probe().await.expect("a survey");
     assert!(survey.coordinator_denied.is_some());
     assert_eq!(evaluate(&survey, &survey, 0, LEASE_MS), ProbeVerdict::Clear);

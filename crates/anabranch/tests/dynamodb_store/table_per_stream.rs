@@ -1,9 +1,10 @@
 //! A single-stream table has room for one stream, and the suite uses many: one table for each.
 
-use anabranch::lease::{DynamoDbStore, LeaseStore, StorePoll, StoreError};
+use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal, WorkerRow, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WorkerId, WorkerRow, Write,
+    WriteOutcome, WriteRefusal,
 };
 use aws_types::SdkConfig;
 use std::collections::HashSet;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 /// What happens to a request.
 #[derive(Clone)]
-pub(crate) enum Mischief {
+pub(crate) enum RequestFault {
     /// It never arrives.
     LoseRequest,
     /// It is carried out, and nobody hears of it.
@@ -25,7 +25,7 @@ pub(crate) enum Mischief {
     Hold(Arc<Notify>, Arc<Notify>),
 }
 
-impl Mischief {
+impl RequestFault {
     /// An error as the service words it.
     pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
@@ -44,22 +44,22 @@ impl Mischief {
     }
 }
 
-type Script = Arc<Mutex<VecDeque<(&'static str, Mischief)>>>;
+type FaultScript = Arc<Mutex<VecDeque<(&'static str, RequestFault)>>>;
 
 /// The wire. Dropping it cuts it.
-pub(crate) struct Wire {
+pub(crate) struct FaultyProxy {
     address: SocketAddr,
     /// What is still to happen: to the next request of this operation, in this order.
-    script: Script,
+    script: FaultScript,
     #[expect(dead_code, reason = "held, so that the tasks live as long")]
     tasks: JoinSet<()>,
 }
 
-impl Wire {
+impl FaultyProxy {
     pub(crate) async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("it has an address");
-        let script = Script::default();
+        let script = FaultScript::default();
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, server, Arc::clone(&script)));
         Self { address, script, tasks }
@@ -70,7 +70,7 @@ impl Wire {
     }
 
     /// Lets something happen to the next request of an operation.
-    pub(crate) fn next(&self, operation: &'static str, mischief: Mischief) {
+    pub(crate) fn next(&self, operation: &'static str, mischief: RequestFault) {
         self.script.lock().expect("nobody panics with it").push_back((operation, mischief));
     }
 
@@ -80,7 +80,7 @@ impl Wire {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, script: Script) {
+async fn accept(listener: TcpListener, server: SocketAddr, script: FaultScript) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let script = Arc::clone(&script);
@@ -91,13 +91,13 @@ async fn accept(listener: TcpListener, server: SocketAddr, script: Script) {
 }
 
 /// Relays one connection until somebody closes it or the script cuts it.
-async fn relay(mut client: TcpStream, server: SocketAddr, script: Script) -> Option<()> {
+async fn relay(mut client: TcpStream, server: SocketAddr, script: FaultScript) -> Option<()> {
     let mut upstream = TcpStream::connect(server).await.ok()?;
     loop {
         let request = message(&mut client).await?;
         match due(&request, &script) {
-            Some(Mischief::LoseRequest) => return None,
-            Some(Mischief::Answer(status, body)) => {
+            Some(RequestFault::LoseRequest) => return None,
+            Some(RequestFault::Answer(status, body)) => {
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/x-amz-json-1.0\r\n\
                      content-length: {}\r\n\r\n",
@@ -107,16 +107,16 @@ async fn relay(mut client: TcpStream, server: SocketAddr, script: Script) -> Opt
                 client.write_all(body.as_bytes()).await.ok()?;
                 continue;
             }
-            Some(Mischief::LoseReply) => {
+            Some(RequestFault::LoseReply) => {
                 upstream.write_all(&request).await.ok()?;
                 message(&mut upstream).await?;
                 return None;
             }
-            Some(Mischief::Hold(here, go)) => {
+            Some(RequestFault::Hold(here, go)) => {
                 here.notify_one();
                 go.notified().await;
             }
-            Some(Mischief::Pass) | None => {}
+            Some(RequestFault::Pass) | None => {}
         }
         upstream.write_all(&request).await.ok()?;
         let reply = message(&mut upstream).await?;
@@ -125,7 +125,7 @@ async fn relay(mut client: TcpStream, server: SocketAddr, script: Script) -> Opt
 }
 
 /// What the script has for this request.
-fn due(request: &[u8], script: &Script) -> Option<Mischief> {
+fn due(request: &[u8], script: &FaultScript) -> Option<RequestFault> {
     let head = String::from_utf8_lossy(request).to_lowercase();
     let mut script = script.lock().expect("nobody panics with it");
     let (operation, _) = script.front()?;

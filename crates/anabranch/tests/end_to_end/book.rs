@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use anabranch::consumer::HandlerError;
-use anabranch::lease::{StoreTransaction, PostgresStore, SqliteStore};
+use anabranch::lease::{PostgresStore, SqliteStore, StoreTransaction};
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ const EFFECT: &str = "INSERT INTO effect (key, number) VALUES ($1, $2)";
 const EFFECTS: &str = "SELECT key, number FROM effect ORDER BY id";
 
 /// A transaction of a book.
-pub(crate) type Entry<B> = sqlx::Transaction<'static, <B as Book>::Database>;
+pub(crate) type EffectsTransaction<B> = sqlx::Transaction<'static, <B as EffectsTable>::Database>;
 
 /// A table of effects beside the leases.
-pub(crate) trait Book: Clone + Send + Sync + 'static {
+pub(crate) trait EffectsTable: Clone + Send + Sync + 'static {
     type Database: sqlx::Database;
-    type Store: StoreTransaction<Entry<Self>>;
+    type Store: StoreTransaction<EffectsTransaction<Self>>;
 
     fn store(&self) -> Self::Store;
 
-    fn begin(&self) -> impl Future<Output = Result<Entry<Self>, HandlerError>> + Send;
+    fn begin(&self) -> impl Future<Output = Result<EffectsTransaction<Self>, HandlerError>> + Send;
 
     fn note(
-        entry: &mut Entry<Self>,
+        entry: &mut EffectsTransaction<Self>,
         key: &str,
         number: i64,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
@@ -61,12 +61,12 @@ pub(crate) trait Book: Clone + Send + Sync + 'static {
 
 /// A book in PostgreSQL.
 #[derive(Clone)]
-pub(crate) struct PostgresBook {
+pub(crate) struct PostgresEffects {
     url: String,
     pool: PgPool,
 }
 
-impl PostgresBook {
+impl PostgresEffects {
     /// A fresh one.
     pub(crate) async fn new(server: &Server) -> Self {
         let book = Self::open(&server.fresh_database()).await;
@@ -85,7 +85,7 @@ impl PostgresBook {
     }
 }
 
-impl Book for PostgresBook {
+impl EffectsTable for PostgresEffects {
     type Database = sqlx::Postgres;
     type Store = PostgresStore;
 
@@ -93,11 +93,15 @@ impl Book for PostgresBook {
         PostgresStore::connect(&self.url, APPLICATION).unwrap()
     }
 
-    async fn begin(&self) -> Result<Entry<Self>, HandlerError> {
+    async fn begin(&self) -> Result<EffectsTransaction<Self>, HandlerError> {
         Ok(self.pool.begin().await?)
     }
 
-    async fn note(entry: &mut Entry<Self>, key: &str, number: i64) -> Result<(), HandlerError> {
+    async fn note(
+        entry: &mut EffectsTransaction<Self>,
+        key: &str,
+        number: i64,
+    ) -> Result<(), HandlerError> {
         sqlx::query(EFFECT).bind(key).bind(number).execute(&mut **entry).await?;
         Ok(())
     }
@@ -109,12 +113,12 @@ impl Book for PostgresBook {
 
 /// A book in a SQLite file.
 #[derive(Clone)]
-pub(crate) struct SqliteBook {
+pub(crate) struct SqliteEffects {
     path: String,
     pool: SqlitePool,
 }
 
-impl SqliteBook {
+impl SqliteEffects {
     /// A fresh one.
     pub(crate) async fn new(folder: &Path) -> Self {
         let book = Self::open(folder.join("leases.db").to_str().unwrap()).await;
@@ -135,7 +139,7 @@ impl SqliteBook {
     }
 }
 
-impl Book for SqliteBook {
+impl EffectsTable for SqliteEffects {
     type Database = sqlx::Sqlite;
     type Store = SqliteStore;
 
@@ -143,12 +147,16 @@ impl Book for SqliteBook {
         SqliteStore::open(&self.path, APPLICATION).unwrap()
     }
 
-    async fn begin(&self) -> Result<Entry<Self>, HandlerError> {
+    async fn begin(&self) -> Result<EffectsTransaction<Self>, HandlerError> {
         // A transaction that reads first can't be sure to write.
         Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?)
     }
 
-    async fn note(entry: &mut Entry<Self>, key: &str, number: i64) -> Result<(), HandlerError> {
+    async fn note(
+        entry: &mut EffectsTransaction<Self>,
+        key: &str,
+        number: i64,
+    ) -> Result<(), HandlerError> {
         sqlx::query(EFFECT).bind(key).bind(number).execute(&mut **entry).await?;
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! Effects exactly once: with processes that are killed over and over, with transactions that are
 //! rolled back or whose answer is lost, and with an owner that freezes inside of one.
 
-use crate::book::{Book, PostgresBook, SqliteBook};
-use crate::fleet::{Fleet, KEYS};
-use crate::network::Wire;
+use crate::book::{EffectsTable, PostgresEffects, SqliteEffects};
+use crate::fleet::{KEYS, ProcessFleet};
+use crate::network::Transport;
 use crate::postgres_server::Server;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::PostgresStore;
 use anabranch::stream::{AwsKinesis, LocalKinesis};
-use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
+use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{create_stream, put_record};
 use anabranch_local::{Engine, EngineOptions, StreamRef};
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ const BOOK: &str = "ANABRANCH_TEST_BOOK";
 
 /// How a call of the handler ends its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Then {
+enum TransactionEnd {
     /// It commits.
     Commit,
     /// It rolls back, and says so.
@@ -42,16 +42,16 @@ enum Then {
 
 /// What the calls of a handler do, the last for ever.
 #[derive(Clone)]
-struct Script(Arc<Mutex<Vec<Then>>>);
+struct HandlerScript(Arc<Mutex<Vec<TransactionEnd>>>);
 
-impl Script {
-    fn of(calls: &[Then]) -> Self {
+impl HandlerScript {
+    fn of(calls: &[TransactionEnd]) -> Self {
         Self(Arc::new(Mutex::new(calls.to_vec())))
     }
 
-    fn next(&self) -> Then {
+    fn next(&self) -> TransactionEnd {
         let mut calls = self.0.lock().unwrap();
-        if calls.is_empty() { Then::Commit } else { calls.remove(0) }
+        if calls.is_empty() { TransactionEnd::Commit } else { calls.remove(0) }
     }
 
     fn is_over(&self) -> bool {
@@ -60,9 +60,9 @@ impl Script {
 }
 
 /// Notes each record in the book, and ends the transaction as the script says.
-async fn handle<B: Book>(
+async fn handle<B: EffectsTable>(
     book: B,
-    script: Script,
+    script: HandlerScript,
     batch: TransactionBatch<B::Store>,
 ) -> Result<(), HandlerError> {
     let then = script.next();
@@ -71,31 +71,33 @@ async fn handle<B: Book>(
         let number = std::str::from_utf8(&record.data)?.parse()?;
         B::note(&mut entry, record.partition_key.as_str(), number).await?;
     }
-    assert!(then != Then::Panic, "on purpose");
-    if then != Then::ForgetToCommit {
+    assert!(then != TransactionEnd::Panic, "on purpose");
+    if then != TransactionEnd::ForgetToCommit {
         batch.commit(&mut entry).await?;
     }
     match then {
-        Then::RollBack => {
+        TransactionEnd::RollBack => {
             entry.rollback().await?;
             Err("rolled back on purpose".into())
         }
-        Then::RollBackQuietly | Then::ForgetToCommit => Ok(entry.rollback().await?),
-        Then::LoseTheAnswer => {
+        TransactionEnd::RollBackQuietly | TransactionEnd::ForgetToCommit => {
+            Ok(entry.rollback().await?)
+        }
+        TransactionEnd::LoseTheAnswer => {
             entry.commit().await?;
             Err("no answer to COMMIT".into())
         }
-        Then::Hang => {
+        TransactionEnd::Hang => {
             entry.commit().await?;
             std::future::pending().await
         }
-        Then::Commit | Then::Panic => Ok(entry.commit().await?),
+        TransactionEnd::Commit | TransactionEnd::Panic => Ok(entry.commit().await?),
     }
 }
 
-async fn run<B: Book>(
+async fn run<B: EffectsTable>(
     book: B,
-    script: Script,
+    script: HandlerScript,
     kinesis: AwsKinesis,
     lanes: usize,
     stop: CancellationToken,
@@ -117,19 +119,19 @@ async fn run<B: Book>(
 async fn child() {
     let Ok(address) = std::env::var(BOOK) else { return };
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
-    let (script, stop) = (Script::of(&[]), CancellationToken::new());
+    let (script, stop) = (HandlerScript::of(&[]), CancellationToken::new());
     if address.starts_with("postgres") {
-        Box::pin(run(PostgresBook::open(&address).await, script, kinesis, 2, stop)).await;
+        Box::pin(run(PostgresEffects::open(&address).await, script, kinesis, 2, stop)).await;
     } else {
-        Box::pin(run(SqliteBook::open(&address).await, script, kinesis, 2, stop)).await;
+        Box::pin(run(SqliteEffects::open(&address).await, script, kinesis, 2, stop)).await;
     }
 }
 
 /// Kills one of two workers again and again while records come and the stream is resharded.
-async fn kill_loop(book: impl Book, address: String) {
-    let mut fleet = Fleet::start(Wire::Http, 2).await;
+async fn kill_loop(book: impl EffectsTable, address: String) {
+    let mut fleet = ProcessFleet::start(Transport::Http, 2).await;
     let names = ["a", "b"];
-    let spawn = |fleet: &mut Fleet, name| {
+    let spawn = |fleet: &mut ProcessFleet, name| {
         fleet.spawn_test(name, "exactly_once::child", &[(BOOK, address.clone())]);
     };
     for name in names {
@@ -159,7 +161,7 @@ async fn kill_loop(book: impl Book, address: String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_postgres_each_effect_is_stored_once_though_workers_are_killed_again_and_again() {
     let Some(server) = Server::shared() else { return };
-    let book = PostgresBook::new(&server).await;
+    let book = PostgresEffects::new(&server).await;
     let address = book.address();
     Box::pin(kill_loop(book, address)).await;
 }
@@ -167,15 +169,15 @@ async fn in_postgres_each_effect_is_stored_once_though_workers_are_killed_again_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_sqlite_each_effect_is_stored_once_though_workers_are_killed_again_and_again() {
     let folder = tempfile::tempdir().unwrap();
-    let book = SqliteBook::new(folder.path()).await;
+    let book = SqliteEffects::new(folder.path()).await;
     let address = book.address();
     Box::pin(kill_loop(book, address)).await;
 }
 
 /// Transactions that end in every way, with one lane and with several.
-async fn in_every_way<B: Book>(book: B, lanes: usize) {
-    use Then::{Commit, ForgetToCommit, LoseTheAnswer, Panic, RollBack, RollBackQuietly};
-    let mut fleet = Fleet::start(Wire::Http, 1).await;
+async fn in_every_way<B: EffectsTable>(book: B, lanes: usize) {
+    use TransactionEnd::{Commit, ForgetToCommit, LoseTheAnswer, Panic, RollBack, RollBackQuietly};
+    let mut fleet = ProcessFleet::start(Transport::Http, 1).await;
     let calls = [
         Commit,
         RollBack,
@@ -188,7 +190,7 @@ async fn in_every_way<B: Book>(book: B, lanes: usize) {
         LoseTheAnswer,
         Commit,
     ];
-    let (script, stop) = (Script::of(&calls), CancellationToken::new());
+    let (script, stop) = (HandlerScript::of(&calls), CancellationToken::new());
     let mut worker = JoinSet::new();
     worker.spawn(run(book.clone(), script.clone(), fleet.kinesis(), lanes, stop.clone()));
     fleet.rounds(10).await;
@@ -197,7 +199,7 @@ async fn in_every_way<B: Book>(book: B, lanes: usize) {
     stop.cancel();
     worker.join_next().await.unwrap().unwrap();
     // Another worker goes on behind it, with another number of lanes.
-    let (script, stop) = (Script::of(&[LoseTheAnswer, RollBack]), CancellationToken::new());
+    let (script, stop) = (HandlerScript::of(&[LoseTheAnswer, RollBack]), CancellationToken::new());
     worker.spawn(run(book.clone(), script, fleet.kinesis(), 3 - lanes.min(2), stop.clone()));
     fleet.rounds(5).await;
     book.until(15 * KEYS).await;
@@ -210,14 +212,14 @@ async fn in_every_way<B: Book>(book: B, lanes: usize) {
 async fn in_postgres_a_batch_is_done_if_its_transaction_was_stored_and_comes_again_if_not() {
     let Some(server) = Server::shared() else { return };
     for lanes in [1, 4] {
-        Box::pin(in_every_way(PostgresBook::new(&server).await, lanes)).await;
+        Box::pin(in_every_way(PostgresEffects::new(&server).await, lanes)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_sqlite_a_batch_is_done_if_its_transaction_was_stored_and_comes_again_if_not() {
     let folder = tempfile::tempdir().unwrap();
-    Box::pin(in_every_way(SqliteBook::new(folder.path()).await, 1)).await;
+    Box::pin(in_every_way(SqliteEffects::new(folder.path()).await, 1)).await;
 }
 
 /// Puts records of one key into a stream in process, with these numbers.
@@ -238,7 +240,7 @@ fn put(engine: &Engine, numbers: std::ops::Range<usize>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_in_a_larger_one() {
     let folder = tempfile::tempdir().unwrap();
-    let book = SqliteBook::new(folder.path()).await;
+    let book = SqliteEffects::new(folder.path()).await;
     let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
@@ -247,7 +249,7 @@ async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_
     };
     engine.create_stream(&request).unwrap();
     put(&engine, 0..5);
-    let (into, script) = (book.clone(), Script::of(&[Then::Hang]));
+    let (into, script) = (book.clone(), HandlerScript::of(&[TransactionEnd::Hang]));
     let consumer = Consumer::new("orders", "exactly-once")
         .with_kinesis(LocalKinesis::new(Arc::clone(&engine)))
         .with_leases(book.store())
@@ -271,7 +273,7 @@ async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_
 
 /// Where an owner stands still between `batch.commit` and `COMMIT`.
 #[derive(Default)]
-struct Freeze {
+struct FreezePoint {
     /// It does.
     stands: AtomicBool,
     /// It may go on.
@@ -280,14 +282,14 @@ struct Freeze {
     stored: Mutex<Option<bool>>,
 }
 
-impl Freeze {
+impl FreezePoint {
     async fn handle(
         &self,
-        book: PostgresBook,
+        book: PostgresEffects,
         batch: TransactionBatch<PostgresStore>,
     ) -> Result<(), HandlerError> {
         let mut entry = book.begin().await?;
-        PostgresBook::note(&mut entry, "of a frozen owner", 0).await?;
+        PostgresEffects::note(&mut entry, "of a frozen owner", 0).await?;
         batch.commit(&mut entry).await?;
         self.stands.store(true, Ordering::SeqCst);
         while !self.goes_on.load(Ordering::SeqCst) {
@@ -303,7 +305,7 @@ impl Freeze {
     fn run(self: Arc<Self>, url: &str, kinesis: AwsKinesis) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let book = PostgresBook::open(url).await;
+            let book = PostgresEffects::open(url).await;
             let (store, freeze) = (book.store(), Arc::clone(&self));
             let consumer = Consumer::new("orders", "exactly-once")
                 .with_kinesis(kinesis)
@@ -327,16 +329,16 @@ impl Freeze {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_frozen_inside_its_transaction_keeps_nobody_from_its_shard() {
     let Some(server) = Server::shared() else { return };
-    let book = PostgresBook::new(&server).await;
-    let mut fleet = Fleet::start(Wire::Http, 1).await;
+    let book = PostgresEffects::new(&server).await;
+    let mut fleet = ProcessFleet::start(Transport::Http, 1).await;
     fleet.rounds(2).await;
-    let freeze = Arc::new(Freeze::default());
+    let freeze = Arc::new(FreezePoint::default());
     let (frozen, url, kinesis) = (Arc::clone(&freeze), book.address(), fleet.kinesis());
     let owner = std::thread::spawn(move || frozen.run(&url, kinesis));
     while !freeze.stands.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let (script, stop) = (Script::of(&[]), CancellationToken::new());
+    let (script, stop) = (HandlerScript::of(&[]), CancellationToken::new());
     let mut worker = JoinSet::new();
     worker.spawn(run(book.clone(), script, fleet.kinesis(), 1, stop.clone()));
     // The frozen one never goes on before the other has done everything.

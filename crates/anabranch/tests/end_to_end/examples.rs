@@ -1,7 +1,7 @@
 //! The examples, each as a process: they print every record, each key in order, and stop in order.
 
-use crate::fleet::{Fleet, KEYS};
-use crate::network::Wire;
+use crate::fleet::{KEYS, ProcessFleet};
+use crate::network::Transport;
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::lease::SqliteStore;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ async fn stubborn() -> Result<(), HandlerError> {
 }
 
 /// The records that a child has printed: key and number.
-fn printed(fleet: &Fleet, name: &str) -> Vec<(String, usize)> {
+fn printed(fleet: &ProcessFleet, name: &str) -> Vec<(String, usize)> {
     let text = fleet.printed(name);
     let record = |line: &str| {
         let (place, number) = line.split_once(": ")?;
@@ -80,7 +80,7 @@ fn printed(fleet: &Fleet, name: &str) -> Vec<(String, usize)> {
     text.lines().filter_map(record).collect()
 }
 
-async fn until_printed(fleet: &Fleet, name: &str, count: usize) {
+async fn until_printed(fleet: &ProcessFleet, name: &str, count: usize) {
     for _ in 0..600 {
         if printed(fleet, name).len() >= count {
             return;
@@ -92,7 +92,7 @@ async fn until_printed(fleet: &Fleet, name: &str, count: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_example_prints_each_key_in_order_through_a_split() {
-    let mut fleet = Fleet::start(Wire::Http, 2).await;
+    let mut fleet = ProcessFleet::start(Transport::Http, 2).await;
     let names = ["hello_consumer", "shard_processor", "shard_streams", "exactly_once", "tail"];
     for name in names {
         fleet.spawn_printing(name, "examples::child", &[(EXAMPLE, name.to_owned())]);
@@ -126,7 +126,7 @@ async fn every_example_prints_each_key_in_order_through_a_split() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_signal_ends_a_consumer_whose_handler_does_not() {
-    let mut fleet = Fleet::start(Wire::Http, 1).await;
+    let mut fleet = ProcessFleet::start(Transport::Http, 1).await;
     fleet.rounds(1).await;
     fleet.spawn_printing("one", "examples::child", &[(EXAMPLE, "stubborn".to_owned())]);
     until_printed(&fleet, "one", 1).await;

@@ -1,11 +1,11 @@
 //! A local stream over HTTP, workers as processes, and the oracle over what they write down.
 
 use crate::child;
-use crate::network::Wire;
+use crate::network::Transport;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, ShardFilter, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use anabranch_model::ids::StreamName;
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 pub(crate) const KEYS: usize = 20;
 
-pub(crate) struct Fleet {
+pub(crate) struct ProcessFleet {
     local: Local,
-    wire: Wire,
+    wire: Transport,
     /// What the test puts with: the library's own client.
     api: AwsKinesis,
     stream: StreamName,
@@ -26,7 +26,7 @@ pub(crate) struct Fleet {
 }
 
 /// A test that fails leaves no process behind.
-impl Drop for Fleet {
+impl Drop for ProcessFleet {
     fn drop(&mut self) {
         for worker in self.workers.values_mut() {
             let _ = worker.kill();
@@ -35,8 +35,8 @@ impl Drop for Fleet {
     }
 }
 
-impl Fleet {
-    pub(crate) async fn start(wire: Wire, shards: i64) -> Self {
+impl ProcessFleet {
+    pub(crate) async fn start(wire: Transport, shards: i64) -> Self {
         let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
         let request = create_stream::Request {
             stream_name: Some("orders".to_owned()),
@@ -106,7 +106,7 @@ impl Fleet {
     ) {
         let mut worker = Command::new(std::env::current_exe().unwrap());
         let mut endpoint = self.local.endpoint();
-        if let (Wire::Tls, Some(pem)) = (self.wire, self.local.ca_pem()) {
+        if let (Transport::Tls, Some(pem)) = (self.wire, self.local.ca_pem()) {
             let bundle = self.folder.path().join("ca.pem");
             std::fs::write(&bundle, pem).unwrap();
             worker.env("AWS_CA_BUNDLE", bundle);

@@ -19,21 +19,21 @@ mod dynamodb_server;
 mod mock;
 mod examples;
 
-use fleet::Fleet;
-use network::Wire;
+use fleet::ProcessFleet;
+use network::Transport;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_come_go_and_die_under_reshards_lose_nothing_and_keep_order() {
-    come_go_and_die(Wire::Http).await;
+    come_go_and_die(Transport::Http).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_come_go_and_die_over_tls_and_http2_lose_nothing_and_keep_order() {
-    come_go_and_die(Wire::Tls).await;
+    come_go_and_die(Transport::Tls).await;
 }
 
-async fn come_go_and_die(wire: Wire) {
-    let mut fleet = Fleet::start(wire, 2).await;
+async fn come_go_and_die(wire: Transport) {
+    let mut fleet = ProcessFleet::start(wire, 2).await;
     fleet.spawn("a");
     fleet.spawn("b");
     fleet.rounds(10).await;
@@ -55,16 +55,16 @@ async fn come_go_and_die(wire: Wire) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_was_frozen_for_longer_than_its_lease_delivers_nothing_that_another_owns() {
-    freeze(Wire::Http).await;
+    freeze(Transport::Http).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_was_frozen_over_tls_and_http2_delivers_nothing_that_another_owns() {
-    freeze(Wire::Tls).await;
+    freeze(Transport::Tls).await;
 }
 
-async fn freeze(wire: Wire) {
-    let mut fleet = Fleet::start(wire, 2).await;
+async fn freeze(wire: Transport) {
+    let mut fleet = ProcessFleet::start(wire, 2).await;
     fleet.spawn("zombie");
     fleet.rounds(10).await;
     fleet.until_all_seen().await;

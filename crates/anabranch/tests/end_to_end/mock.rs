@@ -26,12 +26,12 @@ const KEYS: usize = 20;
 const STREAM: &str = "orders";
 
 /// kinesis-mock as a process of its own, stopped by its pid when this is dropped.
-struct Mock {
+struct KinesisMock {
     process: Child,
     port: u16,
 }
 
-impl Mock {
+impl KinesisMock {
     /// `None`, with a line that says so, where it is not installed.
     async fn start(test: &str) -> Option<Self> {
         let Some(folder) = std::env::var_os(FOLDER) else {
@@ -70,7 +70,7 @@ impl Mock {
     }
 }
 
-impl Drop for Mock {
+impl Drop for KinesisMock {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -83,7 +83,7 @@ fn free_port() -> u16 {
 }
 
 /// The stream, and what was put and delivered.
-struct World {
+struct MockFixture {
     client: Client,
     api: AwsKinesis,
     stream: StreamName,
@@ -93,7 +93,7 @@ struct World {
     rounds: usize,
 }
 
-impl World {
+impl MockFixture {
     async fn create(config: &SdkConfig, shards: i32) -> Self {
         let client = Client::new(config);
         let create = client.create_stream().stream_name(STREAM).shard_count(shards);
@@ -199,10 +199,11 @@ impl World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_of_kinesis_mock_is_read_through_splits_and_merges_in_order() {
     let test = "kinesis-mock with DynamoDB Local";
-    let (Some(mock), Some(tables)) = (Mock::start(test).await, Server::java(test).await) else {
+    let (Some(mock), Some(tables)) = (KinesisMock::start(test).await, Server::java(test).await)
+    else {
         return;
     };
-    let mut world = World::create(&mock.config(), 2).await;
+    let mut world = MockFixture::create(&mock.config(), 2).await;
     let leases = || DynamoDbStore::native(&tables.config(), "mailer-leases");
     let mut workers = JoinSet::new();
     workers.spawn(world.consumer(leases()));

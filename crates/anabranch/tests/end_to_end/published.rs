@@ -27,7 +27,12 @@ fn tell(events: &Events) {
     events.emit(ShardEvent::IteratorRenewed { shard: shard(1) });
     for (n, records, behind_ms) in [(0, 5, 1_000), (0, 7, 3_000), (1, 1, 0)] {
         let took_ms = Some(behind_ms / 100);
-        events.emit(ShardEvent::Fetched { shard: shard(n), records: 1, behind_latest: behind_ms, took: took_ms });
+        events.emit(ShardEvent::Fetched {
+            shard: shard(n),
+            records: 1,
+            behind_latest: behind_ms,
+            took: took_ms,
+        });
         events.emit(ShardEvent::Checkpointed { shard: shard(n), at: from() });
         events.emit(ShardEvent::Metrics {
             shard: shard(n),

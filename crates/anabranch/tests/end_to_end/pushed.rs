@@ -1,12 +1,12 @@
 //! Enhanced fan-out over HTTP, with the event stream of the AWS SDK.
 
-use crate::network::{Network, Wire};
+use crate::network::{Network, Transport};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Reads what is put under one key, through a split, by fan-out. `trouble` strikes in between.
-async fn check(wire: Wire, numbers: usize, trouble: impl Fn(usize, &Network)) {
+async fn check(wire: Transport, numbers: usize, trouble: impl Fn(usize, &Network)) {
     let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
@@ -67,12 +67,12 @@ async fn check(wire: Wire, numbers: usize, trouble: impl Fn(usize, &Network)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_are_pushed_over_http_through_a_split_in_order() {
-    check(Wire::Http, 60, |_, _| ()).await;
+    check(Transport::Http, 60, |_, _| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_are_pushed_over_tls_and_http2_through_a_split_in_order() {
-    check(Wire::Tls, 60, |_, _| ()).await;
+    check(Transport::Tls, 60, |_, _| ()).await;
 }
 
 /// For five seconds after its start a subscription is in the way of the next, gone or not: the
@@ -84,5 +84,5 @@ async fn subscriptions_whose_connection_breaks_are_made_again_without_gap_or_rep
             network.cut();
         }
     };
-    tokio::join!(check(Wire::Http, 300, cut), check(Wire::Tls, 300, cut));
+    tokio::join!(check(Transport::Http, 300, cut), check(Transport::Tls, 300, cut));
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use anabranch::http_client::HttpClient;
-use anabranch_local::{LocalBuilder, Local, Tls};
+use anabranch_local::{Local, LocalBuilder, Tls};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 
 /// How a client reaches the local stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum Transport {
     /// Plain HTTP/1.1.
     Http,
     /// TLS with HTTP/2.
     Tls,
 }
 
-impl Wire {
+impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Tls];
 
     /// Starts a local stream that can be reached this way.
@@ -60,13 +60,13 @@ impl Wire {
 }
 
 /// A slow line.
-struct Uplink {
+struct SlowLink {
     bytes_per_second: u32,
     /// When all that was sent so far is through.
     free_at: Mutex<Instant>,
 }
 
-impl Uplink {
+impl SlowLink {
     /// Waits until `bytes` are through.
     async fn pass(&self, bytes: usize) {
         let until = {
@@ -89,7 +89,7 @@ pub(crate) struct Network {
 struct State {
     server: SocketAddr,
     /// The line to the server that all connections share, if it is slow.
-    uplink: Option<Uplink>,
+    uplink: Option<SlowLink>,
     /// Connections that were accepted.
     accepted: AtomicUsize,
     /// Bytes that were sent to the server.
@@ -108,7 +108,7 @@ impl Network {
 
     /// Stands before a server, with a slow line to it.
     pub(crate) async fn with_uplink(server: SocketAddr, bytes_per_second: Option<u32>) -> Self {
-        let uplink = bytes_per_second.map(|bytes_per_second| Uplink {
+        let uplink = bytes_per_second.map(|bytes_per_second| SlowLink {
             bytes_per_second,
             free_at: Mutex::new(Instant::now()),
         });

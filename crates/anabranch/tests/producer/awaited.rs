@@ -1,8 +1,8 @@
 //! What someone waits for: it does not wait for records that nobody puts.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{ProducerFixture, STREAM};
 use anabranch::clock::Clock;
-use anabranch::producer::{ProducerBuilder, Producer, Ticket};
+use anabranch::producer::{Producer, ProducerBuilder, Ticket};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,7 +14,7 @@ fn lingering() -> ProducerBuilder {
 }
 
 /// A producer that knows the shards, and the ticket of a record that it lingers with.
-async fn with_a_record(stage: &Stage) -> (Producer, Ticket) {
+async fn with_a_record(stage: &ProducerFixture) -> (Producer, Ticket) {
     let producer = lingering().start(stage.api()).await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
     let ticket = producer.put("key", "1").await.unwrap();
@@ -23,7 +23,7 @@ async fn with_a_record(stage: &Stage) -> (Producer, Ticket) {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_nobody_waits_for_waits_for_others() {
-    let (_producer, ticket) = with_a_record(&Stage::new(1)).await;
+    let (_producer, ticket) = with_a_record(&ProducerFixture::new(1)).await;
     sleep(LINGER * 9 / 10).await;
     assert!(ticket.try_outcome().is_none());
     sleep(LINGER / 5).await;
@@ -32,7 +32,7 @@ async fn a_record_that_nobody_waits_for_waits_for_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_someone_waits_for_leaves_when_nothing_more_is_put() {
-    let (_producer, mut ticket) = with_a_record(&Stage::new(1)).await;
+    let (_producer, mut ticket) = with_a_record(&ProducerFixture::new(1)).await;
     let began = Instant::now();
     assert!(timeout(QUIET / 2, &mut ticket).await.is_err(), "there may come more");
     assert!(timeout(QUIET, &mut ticket).await.unwrap().is_placed());
@@ -41,7 +41,7 @@ async fn a_record_that_someone_waits_for_leaves_when_nothing_more_is_put() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_begins_to_wait_late_does_not_wait_long() {
-    let (_producer, ticket) = with_a_record(&Stage::new(1)).await;
+    let (_producer, ticket) = with_a_record(&ProducerFixture::new(1)).await;
     sleep(LINGER / 2).await;
     assert!(ticket.try_outcome().is_none(), "nobody waited");
     assert!(timeout(Duration::from_millis(100), ticket).await.unwrap().is_placed());
@@ -49,7 +49,7 @@ async fn whoever_begins_to_wait_late_does_not_wait_long() {
 
 #[tokio::test(start_paused = true)]
 async fn while_more_is_put_the_whole_linger_is_waited_for() {
-    let (producer, mut ticket) = with_a_record(&Stage::new(1)).await;
+    let (producer, mut ticket) = with_a_record(&ProducerFixture::new(1)).await;
     let began = Instant::now();
     let outcome = loop {
         match timeout(QUIET * 2 / 3, &mut ticket).await {
@@ -62,7 +62,7 @@ async fn while_more_is_put_the_whole_linger_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
-    let stage = Stage::new(4);
+    let stage = ProducerFixture::new(4);
     let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
     let began = Instant::now();
     for number in 0..40 {
@@ -77,7 +77,7 @@ async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
 
 #[tokio::test(start_paused = true)]
 async fn all_that_wait_for_room_get_it_without_the_linger_and_not_only_the_first() {
-    let stage = Stage::new(4);
+    let stage = ProducerFixture::new(4);
     let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
     let began = Instant::now();

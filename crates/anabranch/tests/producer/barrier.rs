@@ -1,6 +1,6 @@
 //! The barrier: whenever the map changes, nothing overtakes what is on its way.
 
-use crate::machine::{Bench, HIGH, LOW, halves};
+use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::produce::settings::ProducerSettings;
 use anabranch_model::retry::Fault;
@@ -16,15 +16,15 @@ fn thirds() -> [HashRange; 3] {
 }
 
 /// A machine that knows shards of these ranges.
-fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut ProducerSettings)) -> Bench {
-    let mut bench = Bench::new(change);
+fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
+    let mut bench = MachineFixture::new(change);
     bench.run(0);
     bench.list(ranges);
     bench
 }
 
 /// Puts records, and gives the request that carries them.
-fn send(bench: &mut Bench, records: &[(&'static str, HashKey)]) -> u64 {
+fn send(bench: &mut MachineFixture, records: &[(&'static str, HashKey)]) -> u64 {
     for (name, hash) in records {
         bench.put(name, *hash);
     }
@@ -35,24 +35,24 @@ fn send(bench: &mut Bench, records: &[(&'static str, HashKey)]) -> u64 {
 }
 
 /// Has the machine ask for a list: records of the upper half turn up in shard 7.
-fn have_a_list_read(bench: &mut Bench) {
+fn have_a_list_read(bench: &mut MachineFixture) {
     let stray = send(bench, &[("x", HIGH), ("y", HashKey(HIGH.0 - 1))]);
     bench.place(stray, &[7]);
     assert_eq!(bench.reads.len(), 1, "shard 7 is not known");
 }
 
-fn carried(bench: &mut Bench) -> Vec<Vec<String>> {
+fn carried(bench: &mut MachineFixture) -> Vec<Vec<String>> {
     bench.carried().into_iter().flat_map(|(_, entries)| entries).collect()
 }
 
-fn waits(bench: &mut Bench, why: &str) {
+fn waits(bench: &mut MachineFixture, why: &str) {
     let sent = carried(bench);
     assert_eq!(sent, Vec::<Vec<String>>::new(), "{why}");
 }
 
 #[test]
 fn the_first_map_lets_nothing_pass_what_left_without_one() {
-    let mut bench = Bench::new(|_| {});
+    let mut bench = MachineFixture::new(|_| {});
     bench.run(0);
     let alone = send(&mut bench, &[("a1", LOW)]);
     bench.put("a2", LOW);
@@ -103,7 +103,7 @@ fn a_merged_shard_waits_for_what_left_for_both_of_its_parents() {
 
 #[test]
 fn a_dropped_map_lets_no_hash_pass_what_left_for_its_shard() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 1_000);
     let shard = send(&mut bench, &[("l1", LOW), ("h1", HIGH)]);
     bench.put("l2", LOW);
     bench.run(2_000);

@@ -1,11 +1,11 @@
 //! Many records in one put: their order, their outcomes, and the room that they take.
 
-use crate::stage::{STREAM, Stage, in_time, quick};
+use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    Bulk, BulkTicket, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
-    TryPutError, RejectReason,
+    Bulk, BulkTicket, NewRecord, Outcome, Producer, PutError, RejectReason, SyncProducer,
+    TryPutBulkError, TryPutError,
 };
 use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
@@ -25,7 +25,7 @@ fn numbers(from: u64, count: u64) -> Bulk {
 
 #[tokio::test]
 async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outcome() {
-    let stage = Stage::new(3);
+    let stage = ProducerFixture::new(3);
     stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.3);
     let producer = quick().start(stage.api()).await.unwrap();
     let mut outcomes = Vec::new();
@@ -35,13 +35,13 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
         let single = producer.put(format!("k{}", next % 7), next.to_string()).await.unwrap();
         outcomes.push((next, single));
         next += 1;
-        tickets.push((next, in_time(producer.put_bulk(numbers(next, round))).await.unwrap()));
+        tickets.push((next, with_timeout(producer.put_bulk(numbers(next, round))).await.unwrap()));
         next += round;
         if round == 15 {
             stage.split().await;
         }
     }
-    in_time(producer.flush()).await;
+    with_timeout(producer.flush()).await;
     let mut placed: BTreeMap<u64, (String, u64)> = BTreeMap::new();
     let mut note = |number: u64, outcome: Outcome| match outcome {
         Outcome::Placed { sequence, sub, .. } => {
@@ -50,7 +50,7 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
         other => panic!("{number}: {other:?}"),
     };
     for (number, ticket) in outcomes {
-        note(number, in_time(ticket).await);
+        note(number, with_timeout(ticket).await);
     }
     for (from, ticket) in tickets {
         let outcomes = ticket.try_outcomes().expect("a flush waits for bulks too");
@@ -59,7 +59,7 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
         (from..).zip(outcomes.iter()).for_each(|(number, outcome)| note(number, outcome));
     }
     assert_eq!(placed.len() as u64, next);
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (next, true));
     for (key, numbers) in stage.first_deliveries().await {
         assert!(numbers.is_sorted(), "{key} came as {numbers:?}");
@@ -75,29 +75,29 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
 
 #[tokio::test]
 async fn a_bulk_with_a_record_that_no_stream_takes_is_given_back_whole() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = quick().start(stage.api()).await.unwrap();
     let mut bulk = numbers(0, 3);
     bulk.push("", "data");
     bulk.push("k", vec![0; 2 << 20]);
-    let refused = in_time(producer.put_bulk(bulk.clone())).await.unwrap_err();
+    let refused = with_timeout(producer.put_bulk(bulk.clone())).await.unwrap_err();
     assert_eq!((refused.at, &refused.why, &refused.bulk), (Some(3), &PutError::KeyEmpty, &bulk));
     let told = refused.to_string();
     assert!(told.starts_with("record 3 of the bulk, counted from 0: the partition key"), "{told}");
     let mut long = Bulk::new();
     long.push("ä".repeat(257), "");
-    let refused = in_time(producer.put_bulk(long)).await.unwrap_err();
+    let refused = with_timeout(producer.put_bulk(long)).await.unwrap_err();
     assert_eq!(refused.why, PutError::KeyTooLong { chars: 257 });
     let mut wide = Bulk::new();
     wide.push("ä".repeat(256), "");
-    assert!(in_time(in_time(producer.put_bulk(wide)).await.unwrap()).await.all_placed());
+    assert!(with_timeout(with_timeout(producer.put_bulk(wide)).await.unwrap()).await.all_placed());
     let mut large = Bulk::new();
     large.push("k", vec![0; 2 << 20]);
-    let refused = in_time(producer.put_bulk(large)).await.unwrap_err();
+    let refused = with_timeout(producer.put_bulk(large)).await.unwrap_err();
     assert!(format!("{refused:?}").len() < 200, "{refused:?}");
     assert!(matches!(refused.why, PutError::TooLarge { bytes, .. } if bytes == (2 << 20) + 1));
-    assert_eq!(in_time(producer.close(Duration::from_secs(5))).await.placed, 1);
-    let refused = in_time(producer.put_bulk(numbers(0, 2))).await.unwrap_err();
+    assert_eq!(with_timeout(producer.close(Duration::from_secs(5))).await.placed, 1);
+    let refused = with_timeout(producer.put_bulk(numbers(0, 2))).await.unwrap_err();
     assert_eq!((refused.at, &refused.why, refused.bulk.len()), (None, &PutError::Closed, 2));
     let refused = TryPutBulkError::Refused(refused);
     assert_eq!(producer.try_put_bulk(numbers(0, 2)).unwrap_err(), refused);
@@ -123,9 +123,9 @@ fn what_is_taken_out_of_a_bulk_leaves_the_others_as_they_were() {
 #[tokio::test]
 async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_and_no_more() {
     const BUFFER: usize = 64 << 10;
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
-    assert!(in_time(producer.put("first", "0").await.unwrap()).await.is_placed());
+    assert!(with_timeout(producer.put("first", "0").await.unwrap()).await.is_placed());
     let shards = stage.open_shards().await;
     stage.engine.faults().add(FaultRule {
         operation: Some(Operation::PutRecords),
@@ -142,13 +142,13 @@ async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_a
         let hash = if number < 250 { HashKey::MIN } else { HashKey::MAX };
         bulk.push_explicit(format!("k{}", number % 50), number.to_string(), hash);
     }
-    let ticket = in_time(producer.put_bulk(bulk)).await.unwrap();
+    let ticket = with_timeout(producer.put_bulk(bulk)).await.unwrap();
     let placed = async {
         while producer.stats().pending != 750 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    in_time(placed).await;
+    with_timeout(placed).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let full = producer.try_put("k", " ".repeat(BUFFER * 3 / 10));
     assert!(matches!(full, Err(TryPutError::Full(_))), "{full:?}");
@@ -157,29 +157,29 @@ async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_a
     let fits = producer.try_put_bulk(numbers(0, 50)).unwrap();
     assert!(ticket.try_outcomes().is_none());
     stage.engine.faults().clear();
-    assert!(in_time(ticket).await.all_placed() && in_time(fits).await.all_placed());
-    assert_eq!(in_time(producer.close(Duration::from_secs(5))).await.placed, 1_051);
+    assert!(with_timeout(ticket).await.all_placed() && with_timeout(fits).await.all_placed());
+    assert_eq!(with_timeout(producer.close(Duration::from_secs(5))).await.placed, 1_051);
 }
 
 #[tokio::test]
 async fn a_bulk_without_records_is_over_at_once() {
-    let producer = quick().start(Stage::new(1).api()).await.unwrap();
-    let ticket = in_time(producer.put_bulk(Bulk::new())).await.unwrap();
+    let producer = quick().start(ProducerFixture::new(1).api()).await.unwrap();
+    let ticket = with_timeout(producer.put_bulk(Bulk::new())).await.unwrap();
     assert!(ticket.try_outcomes().unwrap().is_empty());
-    let outcomes = in_time(ticket).await;
+    let outcomes = with_timeout(ticket).await;
     assert!(outcomes.all_placed() && outcomes.get(0).is_none() && outcomes.iter().count() == 0);
 }
 
 #[tokio::test]
 async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() {
     const BUFFER: usize = 64 << 10;
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
     for records in [50, 1_000] {
         // A part of the room, and more than all of it.
         let bulk = numbers(0, records);
-        let ticket = in_time(producer.put_bulk(bulk)).await.unwrap();
+        let ticket = with_timeout(producer.put_bulk(bulk)).await.unwrap();
         let fits = producer.try_put("k0", " ".repeat(BUFFER - 50 * 300)).is_ok();
         assert_eq!(fits, records == 50);
         assert!(matches!(
@@ -190,8 +190,8 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
         let waits = producer.put_bulk(numbers(0, 200));
         assert!(tokio::time::timeout(Duration::from_millis(30), waits).await.is_err());
         stage.engine.faults().clear();
-        assert!(in_time(ticket).await.all_placed());
-        in_time(producer.flush()).await;
+        assert!(with_timeout(ticket).await.all_placed());
+        with_timeout(producer.flush()).await;
         stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
         assert_eq!(producer.stats().pending, 0);
     }
@@ -201,15 +201,15 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
     let whole = producer.try_put("k", " ".repeat(BUFFER)).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
     stage.engine.faults().clear();
-    assert!(in_time(whole).await.is_placed());
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert!(with_timeout(whole).await.is_placed());
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (50 + 1 + 1_000 + 1, true));
     assert!(!stage.engine.faults().remove(stuck), "it was cleared");
 }
 
 #[tokio::test]
 async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let abandoned = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&abandoned);
     let events = Events::new(move |event| {
@@ -220,30 +220,31 @@ async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
     let producer = quick().with_events(events).start(stage.api()).await.unwrap();
     // Nothing else runs between these puts and the drop.
     let single = producer.try_put("a", "1").unwrap();
-    let ticket = in_time(producer.put_bulk(numbers(0, 3))).await.unwrap();
+    let ticket = with_timeout(producer.put_bulk(numbers(0, 3))).await.unwrap();
     drop(producer);
-    let outcomes = in_time(ticket).await;
+    let outcomes = with_timeout(ticket).await;
     assert_eq!(outcomes.account().rejected, 3);
-    let closed = |outcome: Outcome| matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. });
-    assert!(outcomes.iter().all(closed) && closed(in_time(single).await));
+    let closed =
+        |outcome: Outcome| matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. });
+    assert!(outcomes.iter().all(closed) && closed(with_timeout(single).await));
     assert_eq!(*abandoned.lock().unwrap(), [4]);
     assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
 }
 
 #[tokio::test]
 async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_placed() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = quick().with_deadline(Duration::from_millis(200)).start(stage.api()).await;
     let producer = producer.unwrap();
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let lost = in_time(producer.put("a", "0").await.unwrap()).await;
+    let lost = with_timeout(producer.put("a", "0").await.unwrap()).await;
     assert!(!lost.is_placed());
     stage.engine.faults().clear();
     let mut bulk = Bulk::new();
     for number in 1..=6 {
         bulk.push(if number % 3 == 0 { "a" } else { "b" }, number.to_string());
     }
-    let outcomes = in_time(in_time(producer.put_bulk(bulk)).await.unwrap()).await;
+    let outcomes = with_timeout(with_timeout(producer.put_bulk(bulk)).await.unwrap()).await;
     let account = outcomes.account();
     assert_eq!((account.placed, account.rejected, account.unknown), (4, 2, 0));
     assert!(!outcomes.all_placed());
@@ -259,13 +260,13 @@ async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_pla
 
 #[tokio::test]
 async fn the_outcomes_of_containers_that_were_taken_apart_say_what_was_tried() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = quick().start(stage.api()).await.unwrap();
     // The map is of one shard, and the containers for it then meet two.
-    assert!(in_time(producer.put("first", "0").await.unwrap()).await.is_placed());
-    let ticket = in_time(producer.put_bulk(numbers(1, 50))).await.unwrap();
+    assert!(with_timeout(producer.put("first", "0").await.unwrap()).await.is_placed());
+    let ticket = with_timeout(producer.put_bulk(numbers(1, 50))).await.unwrap();
     stage.split().await;
-    let outcomes = in_time(ticket).await;
+    let outcomes = with_timeout(ticket).await;
     assert!(outcomes.all_placed(), "{:?}", outcomes.account());
     assert_eq!(outcomes.account().placed, 50);
     let shards: BTreeSet<String> = outcomes
@@ -283,7 +284,7 @@ async fn the_outcomes_of_containers_that_were_taken_apart_say_what_was_tried() {
 
 #[tokio::test]
 async fn records_of_a_bulk_go_where_their_explicit_hash_is() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = quick().start(stage.api()).await.unwrap();
     let record = |number: u64| {
         let hash = if number.is_multiple_of(2) { HashKey::MIN } else { HashKey::MAX };
@@ -293,7 +294,7 @@ async fn records_of_a_bulk_go_where_their_explicit_hash_is() {
     bulk.push("free", "10");
     bulk.extend([record(11)]);
     assert_eq!((bulk.len(), bulk.bytes()), (12, 11 * 4 + 4 + 10 + 2 * 2));
-    let outcomes = in_time(in_time(producer.put_bulk(bulk)).await.unwrap()).await;
+    let outcomes = with_timeout(with_timeout(producer.put_bulk(bulk)).await.unwrap()).await;
     let shards = stage.open_shards().await;
     for (number, outcome) in outcomes.iter().enumerate() {
         let Outcome::Placed { shard, .. } = outcome else { panic!("{outcome:?}") };
@@ -309,7 +310,7 @@ async fn records_of_a_bulk_go_where_their_explicit_hash_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bulk_that_someone_waits_for_leaves_when_nothing_more_is_put() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let linger = Duration::from_mins(1);
     let builder = Producer::new(STREAM).with_linger(linger).with_clock(Clock::of_runtime());
     let producer = builder.start(stage.api()).await.unwrap();
@@ -324,7 +325,7 @@ async fn a_bulk_that_someone_waits_for_leaves_when_nothing_more_is_put() {
 
 #[test]
 fn a_thread_puts_bulks_too() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = SyncProducer::start(quick(), stage.api()).unwrap();
     let ticket = producer.put_bulk(numbers(0, 100)).unwrap();
     assert!(ticket.wait().all_placed());

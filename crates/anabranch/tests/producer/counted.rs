@@ -1,6 +1,6 @@
 //! The producer's metrics: what the KPL's users know, under names of our own.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{ProducerFixture, STREAM};
 use anabranch::clock::Rng;
 use anabranch::event::Events;
 use anabranch::producer::{Aggregation, Producer};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Keeps everything, by name and labels.
 #[derive(Default)]
-struct Kept {
+struct RecordedMetrics {
     counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     gauges: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     histograms: Mutex<BTreeMap<String, Arc<Samples>>>,
@@ -37,7 +37,7 @@ fn text(key: &Key) -> String {
     format!("{} {}", key.name(), labels.join(" "))
 }
 
-impl Recorder for Kept {
+impl Recorder for RecordedMetrics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -58,7 +58,7 @@ impl Recorder for Kept {
     }
 }
 
-impl Kept {
+impl RecordedMetrics {
     fn counter(&self, name: &str) -> u64 {
         let kept = self.counters.lock().unwrap();
         kept.get(name).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -77,9 +77,9 @@ impl Kept {
 
 #[tokio::test]
 async fn what_the_kpl_counts_is_counted() {
-    let kept = Kept::default();
+    let kept = RecordedMetrics::default();
     let _here = metrics::set_default_local_recorder(&kept);
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.engine.faults().add(FaultRule {
         operation: Some(Operation::PutRecords),
         stream: None,
@@ -134,9 +134,9 @@ async fn what_the_kpl_counts_is_counted() {
 
 #[tokio::test]
 async fn records_that_fail_are_counted_and_no_longer_pending() {
-    let kept = Kept::default();
+    let kept = RecordedMetrics::default();
     let _here = metrics::set_default_local_recorder(&kept);
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let builder = || {
         Producer::new(STREAM)
             .with_aggregation(Aggregation::Off)
@@ -186,7 +186,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
 
 #[tokio::test]
 async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
     let events = Events::new(move |event| listener.lock().unwrap().push(format!("{event:?}")));
@@ -210,9 +210,9 @@ async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
 
 #[tokio::test]
 async fn shards_that_are_paused_are_counted_with_the_refusals_that_paused_them() {
-    let kept = Kept::default();
+    let kept = RecordedMetrics::default();
     let _here = metrics::set_default_local_recorder(&kept);
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM)
         .with_id("p")
         .with_refusal_backoff(Duration::from_millis(5)..=Duration::from_millis(20))

@@ -1,8 +1,8 @@
 //! A stream that refuses the caller for a while: records wait, and none is given up for it.
 
-use crate::stage::{STREAM, Stage, in_time, quick};
+use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{ProducerBuilder, KeyOrder, Outcome, Producer, RejectReason};
+use anabranch::producer::{KeyOrder, Outcome, Producer, ProducerBuilder, RejectReason};
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use anabranch_model::retry::Fault;
@@ -16,11 +16,11 @@ const DENIALS: [(FaultEffect, Fault, &str); 4] = [
     (FaultEffect::ExpireToken, Fault::CredentialsExpired, "ExpiredTokenException"),
 ];
 
-type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
+type PauseEvents = Arc<Mutex<Vec<ProducerEvent>>>;
 
 /// Collects the events of pauses.
-fn listened(builder: ProducerBuilder) -> (ProducerBuilder, Kept) {
-    let kept = Kept::default();
+fn listened(builder: ProducerBuilder) -> (ProducerBuilder, PauseEvents) {
+    let kept = PauseEvents::default();
     let told = Arc::clone(&kept);
     let events = Events::new(move |event| {
         if let Event::Producer(
@@ -37,7 +37,7 @@ fn listened(builder: ProducerBuilder) -> (ProducerBuilder, Kept) {
     (builder.with_refusal_backoff(wait).with_events(events), kept)
 }
 
-async fn until(what: &str, kept: &Kept, found: impl Fn(&ProducerEvent) -> bool) {
+async fn until(what: &str, kept: &PauseEvents, found: impl Fn(&ProducerEvent) -> bool) {
     for _ in 0..1_000 {
         if kept.lock().unwrap().iter().any(&found) {
             return;
@@ -51,7 +51,7 @@ async fn until(what: &str, kept: &Kept, found: impl Fn(&ProducerEvent) -> bool) 
 async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselves() {
     for (effect, fault, code) in DENIALS {
         for order in [KeyOrder::Strict, KeyOrder::None] {
-            let stage = Stage::new(2);
+            let stage = ProducerFixture::new(2);
             let (builder, kept) = listened(quick().with_order(order));
             let producer = builder.start(stage.api()).await.unwrap();
             assert!(producer.put("k0", "0").await.unwrap().await.is_placed());
@@ -73,7 +73,7 @@ async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselv
             .await;
             assert!(tickets.iter().all(|ticket| ticket.try_outcome().is_none()), "{effect:?}");
             stage.engine.faults().remove(rule);
-            in_time(producer.flush()).await;
+            with_timeout(producer.flush()).await;
             for ticket in tickets {
                 let outcome = ticket.await;
                 assert!(outcome.is_placed(), "{effect:?}: {outcome:?}");
@@ -103,7 +103,7 @@ async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselv
 
 #[tokio::test]
 async fn more_keys_than_may_stand_stopped_wait_like_one() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let (builder, _) = listened(quick().with_max_stopped_keys(2));
     let producer = builder.start(stage.api()).await.unwrap();
     let rule = stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
@@ -114,20 +114,21 @@ async fn more_keys_than_may_stand_stopped_wait_like_one() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     stage.engine.faults().remove(rule);
     for ticket in tickets {
-        assert!(in_time(ticket).await.is_placed());
+        assert!(with_timeout(ticket).await.is_placed());
     }
 }
 
 #[tokio::test]
 async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let (builder, _) = listened(quick().with_deadline(Duration::from_millis(300)));
     let producer = builder.start(stage.api()).await.unwrap();
     stage.fault(Operation::PutRecords, FaultEffect::DisableKey, 1.0);
     let began = std::time::Instant::now();
-    let refused = in_time(producer.put("a", "1").await.unwrap()).await;
+    let refused = with_timeout(producer.put("a", "1").await.unwrap()).await;
     assert!(began.elapsed() >= Duration::from_millis(300), "given up too early");
-    let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, attempts } = refused else {
+    let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, attempts } = refused
+    else {
         panic!("{refused:?}")
     };
     assert!(fault == Fault::KeyUnusable && detail.contains("KMSDisabledException"), "{detail}");
@@ -136,7 +137,7 @@ async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
 
 #[tokio::test]
 async fn a_close_during_a_refusal_accounts_for_every_record() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let (builder, _) = listened(quick());
     let producer = builder.start(stage.api()).await.unwrap();
     assert!(producer.put("a", "0").await.unwrap().await.is_placed());
@@ -145,7 +146,7 @@ async fn a_close_during_a_refusal_accounts_for_every_record() {
     for key in 0..50 {
         tickets.push(producer.put(format!("k{key}"), "1").await.unwrap());
     }
-    let account = in_time(producer.close(Duration::from_millis(500))).await;
+    let account = with_timeout(producer.close(Duration::from_millis(500))).await;
     assert_eq!((account.placed, account.rejected + account.unknown), (1, 50), "{account:?}");
     for ticket in tickets {
         let outcome = ticket.await;
@@ -160,7 +161,7 @@ async fn a_close_during_a_refusal_accounts_for_every_record() {
 
 #[tokio::test]
 async fn a_producer_with_too_many_stopped_keys_goes_on_when_they_are_resumed() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).with_max_stopped_keys(2).start(stage.api()).await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
@@ -169,9 +170,12 @@ async fn a_producer_with_too_many_stopped_keys_goes_on_when_they_are_resumed() {
     }
     stage.create(1, None);
     let put = async |key: &'static str, data: &'static str| {
-        in_time(producer.put(key, data).await.unwrap()).await
+        with_timeout(producer.put(key, data).await.unwrap()).await
     };
-    assert!(matches!(put("d", "1").await, Outcome::Rejected { why: RejectReason::ProducerStopped, .. }));
+    assert!(matches!(
+        put("d", "1").await,
+        Outcome::Rejected { why: RejectReason::ProducerStopped, .. }
+    ));
     assert!(producer.resume("a").await);
     assert!(put("a", "3").await.is_placed(), "a resumed key really goes on");
     assert!(!put("b", "3").await.is_placed(), "the others wait for their turn");

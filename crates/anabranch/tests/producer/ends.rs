@@ -1,10 +1,10 @@
 //! Ends: room, flush, close, drop, and threads.
 
-use crate::stage::{STREAM, Stage, in_time, quick};
+use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    ProducerBuilder, Bulk, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
-    TryPutError, RejectReason,
+    Bulk, NewRecord, Outcome, Producer, ProducerBuilder, PutError, RejectReason, SyncProducer,
+    TryPutBulkError, TryPutError,
 };
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -21,7 +21,7 @@ fn small() -> ProducerBuilder {
 }
 
 /// The first deliveries, for those who have no runtime.
-fn delivered(stage: &Stage) -> BTreeMap<String, Vec<u64>> {
+fn delivered(stage: &ProducerFixture) -> BTreeMap<String, Vec<u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(stage.first_deliveries())
 }
@@ -40,7 +40,7 @@ fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
 
 #[tokio::test]
 async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
@@ -69,13 +69,13 @@ const FULL: usize = (64 << 10) / 1_257;
 
 #[tokio::test]
 async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let put = |number: usize| producer.put("k", format!("{number:01000}"));
     let mut tickets = Vec::new();
     for number in 0..FULL {
-        tickets.push(in_time(put(number)).await.unwrap());
+        tickets.push(with_timeout(put(number)).await.unwrap());
     }
     // Puts that wait and are given up leave nothing: no record, and no claim on the room.
     for _ in 0..3 {
@@ -88,10 +88,10 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
         tokio::task::yield_now().await;
         stage.engine.faults().remove(stuck);
     };
-    let (next, ()) = in_time(async { tokio::join!(next, released) }).await;
+    let (next, ()) = with_timeout(async { tokio::join!(next, released) }).await;
     tickets.push(next.unwrap());
     for ticket in tickets {
-        assert!(in_time(ticket).await.is_placed());
+        assert!(with_timeout(ticket).await.is_placed());
     }
     // All the room is there again, in one piece: a record that needs all of it is taken at once,
     // and until it has its outcome there is none for another.
@@ -99,9 +99,9 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     let whole = producer.try_put("k", format!("998{}", " ".repeat(64 << 10))).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
     stage.engine.faults().clear();
-    assert!(in_time(whole).await.is_placed());
-    assert!(in_time(producer.put("k", "1000").await.unwrap()).await.is_placed());
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert!(with_timeout(whole).await.is_placed());
+    assert!(with_timeout(producer.put("k", "1000").await.unwrap()).await.is_placed());
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (FULL as u64 + 3, true));
     let numbers: Vec<u64> = (0..=FULL as u64).collect();
     assert_eq!(stage.first_deliveries().await["k"][..=FULL], numbers);
@@ -109,7 +109,7 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
 
 #[tokio::test]
 async fn a_small_record_takes_no_more_room_than_its_own() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).with_buffer_bytes(100_000).start(stage.api());
     let producer = producer.await.unwrap();
     // No driver runs between these: nothing is awaited.
@@ -134,12 +134,12 @@ async fn a_small_record_takes_no_more_room_than_its_own() {
 
 #[tokio::test]
 async fn a_producer_that_is_being_closed_takes_no_small_record() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     let ticket = producer.try_put("k", "1").unwrap();
     let late = async { producer.try_put("k", "2") };
     let (account, late) =
-        in_time(async { tokio::join!(biased; producer.close(Duration::from_secs(30)), late) })
+        with_timeout(async { tokio::join!(biased; producer.close(Duration::from_secs(30)), late) })
             .await;
     assert!(matches!(late, Err(TryPutError::Refused(PutError::Closed))), "{late:?}");
     assert!(ticket.await.is_placed() && account.placed == 1);
@@ -147,7 +147,7 @@ async fn a_producer_that_is_being_closed_takes_no_small_record() {
 
 #[tokio::test]
 async fn who_puts_without_a_pause_lets_others_run() {
-    let stage = Stage::new(4);
+    let stage = ProducerFixture::new(4);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
     let others = tokio::spawn({
@@ -171,12 +171,12 @@ async fn who_puts_without_a_pause_lets_others_run() {
     let by_bulks = ran.load(Ordering::Relaxed);
     assert!((2..=30).contains(&by_bulks), "they ran {by_bulks} times");
     others.abort();
-    assert!(in_time(producer.close(Duration::from_secs(30))).await.is_complete());
+    assert!(with_timeout(producer.close(Duration::from_secs(30))).await.is_complete());
 }
 
 #[tokio::test]
 async fn who_is_refused_again_and_again_lets_others_run() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     for refused in 0..3 {
         let other = tokio::spawn(async {});
@@ -194,14 +194,14 @@ async fn who_is_refused_again_and_again_lets_others_run() {
 
 #[tokio::test]
 async fn puts_that_one_task_polls_together_pause_together() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     for round in 0..1_000_u64 {
         let put = |at: u64| producer.put("key", (3 * round + at).to_string());
         let (one, two, three) = tokio::join!(biased; put(0), put(1), put(2));
         drop((one.unwrap(), two.unwrap(), three.unwrap()));
     }
-    assert!(in_time(producer.close(Duration::from_secs(30))).await.is_complete());
+    assert!(with_timeout(producer.close(Duration::from_secs(30))).await.is_complete());
     let delivered = stage.first_deliveries().await;
     let numbers: Vec<_> = delivered.into_values().flatten().collect();
     assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
@@ -209,18 +209,18 @@ async fn puts_that_one_task_polls_together_pause_together() {
 
 #[tokio::test]
 async fn a_dropped_ticket_holds_no_room() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = small().start(stage.api()).await.unwrap();
     for number in 0..10 * FULL {
-        drop(in_time(producer.put("k", format!("{number:01000}"))).await.unwrap());
+        drop(with_timeout(producer.put("k", format!("{number:01000}"))).await.unwrap());
     }
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (10 * FULL as u64, true));
 }
 
 #[tokio::test]
 async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let (events, told) = abandoned();
     let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
     // Nothing else runs between these puts and the drop.
@@ -230,8 +230,11 @@ async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
     assert!(told.lock().unwrap().is_empty(), "a clone still holds it");
     drop(waits);
     for ticket in tickets {
-        let outcome = in_time(ticket).await;
-        assert!(matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. }), "{outcome:?}");
+        let outcome = with_timeout(ticket).await;
+        assert!(
+            matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. }),
+            "{outcome:?}"
+        );
     }
     assert_eq!(*told.lock().unwrap(), [2]);
     assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
@@ -239,13 +242,13 @@ async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_outcomes_are_told_when_a_flush_returns() {
-    let producer = quick().start(Stage::new(1).api()).await.unwrap();
+    let producer = quick().start(ProducerFixture::new(1).api()).await.unwrap();
     for round in 0..30 {
         let mut tickets = Vec::new();
         for number in 0..2_000 {
             tickets.push(producer.put(number.to_string(), "1").await.unwrap());
         }
-        in_time(producer.flush()).await;
+        with_timeout(producer.flush()).await;
         // The last ones first: they are told last.
         let untold = tickets.iter().rev().filter(|ticket| ticket.try_outcome().is_none()).count();
         assert_eq!(untold, 0, "in round {round}");
@@ -254,7 +257,7 @@ async fn all_outcomes_are_told_when_a_flush_returns() {
 
 #[tokio::test]
 async fn closing_accounts_for_every_record() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(5)..=Duration::from_millis(10))
         .start(stage.api())
@@ -279,7 +282,7 @@ async fn closing_accounts_for_every_record() {
 
 #[tokio::test]
 async fn a_throttle_during_close_loses_nothing() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.5);
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(10))
@@ -299,7 +302,7 @@ async fn a_throttle_during_close_loses_nothing() {
 
 #[tokio::test]
 async fn dropping_without_close_is_told_and_tickets_resolve() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let (events, told) = abandoned();
     let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
@@ -314,7 +317,7 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
 
 #[tokio::test]
 async fn puts_that_wait_for_room_end_with_the_producer() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
@@ -327,22 +330,22 @@ async fn puts_that_wait_for_room_end_with_the_producer() {
         let (first, second) = (Duration::from_hours(1), Duration::from_millis(50));
         tokio::join!(producer.close(first), producer.close(second), producer.flush())
     };
-    let (one, other, closed) = in_time(async { tokio::join!(one, other, closing) }).await;
+    let (one, other, closed) = with_timeout(async { tokio::join!(one, other, closing) }).await;
     assert_eq!(one.unwrap_err(), PutError::Closed);
     assert_eq!(other.unwrap_err(), PutError::Closed);
     let account = closed.0;
     assert_eq!((account.placed, account), (0, closed.1), "both wait for the same end");
     assert_eq!(account.rejected + account.unknown, tickets.len() as u64, "each is accounted for");
     for ticket in tickets {
-        assert!(!in_time(ticket).await.is_placed());
+        assert!(!with_timeout(ticket).await.is_placed());
     }
-    in_time(producer.flush()).await;
-    assert!(!in_time(producer.resume("k")).await);
+    with_timeout(producer.flush()).await;
+    assert!(!with_timeout(producer.resume("k")).await);
 }
 
 #[test]
 fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.3);
     let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
     // Eight threads put fifty kilobytes each, in a buffer of sixty-four.
@@ -370,7 +373,7 @@ fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
 
 #[test]
 fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_for_ever() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -406,7 +409,7 @@ fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_fo
 
 #[test]
 fn threads_put_and_wait_without_a_runtime() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = SyncProducer::start(Producer::new(STREAM), stage.api()).unwrap();
     let threads: Vec<_> = (0..4)
         .map(|thread| {

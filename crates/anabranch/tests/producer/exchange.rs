@@ -5,7 +5,7 @@ use anabranch::producer::{NewRecord, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::op::create_stream;
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
@@ -20,13 +20,13 @@ use tokio::sync::Notify;
 const PYTHON: &str = "ANABRANCH_AGGREGATES_PYTHON";
 
 /// A user record: key, explicit hash key, data.
-type User = (String, Option<HashKey>, Vec<u8>);
+type ExchangeRecord = (String, Option<HashKey>, Vec<u8>);
 
 /// Records of every kind that the format has: keys that repeat, keys beyond ASCII, explicit hash
 /// keys or none, no data at all, lengths around those of a varint, data that begin like an
 /// aggregate.
-fn users() -> Vec<User> {
-    let mut users: Vec<User> = Vec::new();
+fn users() -> Vec<ExchangeRecord> {
+    let mut users: Vec<ExchangeRecord> = Vec::new();
     for at in 0..400_usize {
         let key = match at % 5 {
             0 => "ключ".to_owned(),
@@ -45,12 +45,12 @@ fn users() -> Vec<User> {
     users
 }
 
-struct Stage {
+struct ExchangeFixture {
     local: Local,
     python: PathBuf,
 }
 
-impl Stage {
+impl ExchangeFixture {
     /// `None` where the packages are not installed; then the test says that it is skipped.
     async fn new(test: &str) -> Option<Self> {
         let Some(python) = std::env::var_os(PYTHON) else {
@@ -121,13 +121,17 @@ struct Read {
     /// How many records of the stream carry it.
     carriers: usize,
     /// User records in aggregates.
-    together: Vec<User>,
+    together: Vec<ExchangeRecord>,
     /// Those that travelled alone: nobody can see their explicit hash key.
-    alone: Vec<User>,
+    alone: Vec<ExchangeRecord>,
 }
 
 /// What was written, without what was read of it together with others.
-fn without(who: &str, mut written: Vec<User>, read: &[User]) -> Vec<User> {
+fn without(
+    who: &str,
+    mut written: Vec<ExchangeRecord>,
+    read: &[ExchangeRecord],
+) -> Vec<ExchangeRecord> {
     for user in read {
         let at = written.iter().position(|written| written == user);
         written.swap_remove(at.unwrap_or_else(|| panic!("{who}: nobody wrote {user:?}")));
@@ -136,7 +140,7 @@ fn without(who: &str, mut written: Vec<User>, read: &[User]) -> Vec<User> {
 }
 
 /// Keys and data, as far as a record that travelled alone shows.
-fn bare(users: Vec<User>) -> Vec<(String, Vec<u8>)> {
+fn bare(users: Vec<ExchangeRecord>) -> Vec<(String, Vec<u8>)> {
     let mut bare: Vec<_> = users.into_iter().map(|(key, _, data)| (key, data)).collect();
     bare.sort();
     bare
@@ -151,14 +155,14 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A user record as the exchange writes it.
-fn line((key, explicit, data): &User) -> String {
+fn line((key, explicit, data): &ExchangeRecord) -> String {
     let explicit = explicit.map_or("-".to_owned(), |hash| hash.to_string());
     format!("{} {explicit} {}", hex(key.as_bytes()), hex(data))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_read_our_aggregates() {
-    let Some(stage) = Stage::new("others_read_our_aggregates").await else { return };
+    let Some(stage) = ExchangeFixture::new("others_read_our_aggregates").await else { return };
     for (name, explicit, marks) in
         [("mixed", true, false), ("plain", false, false), ("marked", true, true)]
     {
@@ -219,7 +223,9 @@ async fn others_read_our_aggregates() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn we_read_the_aggregates_of_others() {
-    let Some(stage) = Stage::new("we_read_the_aggregates_of_others").await else { return };
+    let Some(stage) = ExchangeFixture::new("we_read_the_aggregates_of_others").await else {
+        return;
+    };
     for who in ["aws_kinesis_agg", "aiokpl"] {
         // One shard: aws_kinesis_agg aggregates without a look at shards, and KCL's rule would
         // drop what does not belong.

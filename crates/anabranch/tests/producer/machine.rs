@@ -7,7 +7,8 @@ use anabranch_model::lineage::Shard;
 use anabranch_model::produce::outcome::OutcomeKind;
 use anabranch_model::produce::settings::ProducerSettings;
 use anabranch_model::produce::{
-    Action, RecordContent, RequestEntry, EntryResult, Machine, MachineNotice, OfferedRecord, ShardListRead, PutRequest,
+    Action, EntryResult, Machine, MachineNotice, OfferedRecord, PutRequest, RecordContent,
+    RequestEntry, ShardListRead,
 };
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
@@ -17,7 +18,7 @@ pub(crate) const LOW: HashKey = HashKey(1);
 pub(crate) const HIGH: HashKey = HashKey(u128::MAX - 1);
 
 /// The machine, and what it wanted done so far.
-pub(crate) struct Bench {
+pub(crate) struct MachineFixture {
     pub(crate) machine: Machine<&'static str>,
     pub(crate) requests: Vec<PutRequest>,
     pub(crate) reads: Vec<ShardListRead>,
@@ -26,7 +27,7 @@ pub(crate) struct Bench {
     pub(crate) now_ms: u64,
 }
 
-impl Bench {
+impl MachineFixture {
     pub(crate) fn new(change: impl FnOnce(&mut ProducerSettings)) -> Self {
         let mut settings = ProducerSettings {
             linger_ms: 0,
@@ -115,7 +116,8 @@ impl Bench {
     pub(crate) fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
         let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
         let requests = self.requests.drain(..);
-        let entries = |request: &PutRequest| request.entries.iter().map(|e| text(&e.data)).collect();
+        let entries =
+            |request: &PutRequest| request.entries.iter().map(|e| text(&e.data)).collect();
         requests.map(|request| (request.id, entries(&request))).collect()
     }
 

@@ -1,17 +1,17 @@
 //! Single moments of the machine that random histories meet too rarely to show which rule holds.
 
-use crate::machine::{Bench, HIGH, LOW, halves};
+use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
-use anabranch_model::produce::settings::{Aggregation, OnFailure, KeyOrder};
+use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure};
 use anabranch_model::produce::{EntryResult, MachineNotice};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 
 #[test]
 fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 1_000);
     bench.put("low", LOW);
     bench.put("high", HIGH);
     bench.run(0);
@@ -28,7 +28,7 @@ fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
 }
 
 /// One container holds `low` and `high`, and its shard takes only one of them, by a new list.
-fn is_found_astray(bench: &mut Bench) {
+fn is_found_astray(bench: &mut MachineFixture) {
     bench.run(0);
     assert_eq!(bench.settled, [], "half of it is not where a reader would take it");
     bench.list(&halves());
@@ -41,7 +41,7 @@ fn is_found_astray(bench: &mut Bench) {
 #[test]
 fn what_is_placed_after_a_silence_is_judged_by_a_new_list() {
     for (silence_ms, is_judged) in [(100, false), (1_100, true)] {
-        let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+        let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
         bench.put("low", LOW);
         bench.put("high", HIGH);
         bench.run(0);
@@ -59,7 +59,7 @@ fn what_is_placed_after_a_silence_is_judged_by_a_new_list() {
 
 #[test]
 fn each_answer_keeps_a_map_from_doubt() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
     for _ in 0..5 {
         bench.put("low", LOW);
         bench.put("high", HIGH);
@@ -75,8 +75,8 @@ fn each_answer_keeps_a_map_from_doubt() {
 
 #[test]
 fn no_answer_ends_a_doubt_nor_does_an_old_list() {
-    let mut bench = Bench::new(|settings| settings.map_idle_ms = 8_000);
-    let put = |bench: &mut Bench, one: HashKey, other: HashKey| {
+    let mut bench = MachineFixture::new(|settings| settings.map_idle_ms = 8_000);
+    let put = |bench: &mut MachineFixture, one: HashKey, other: HashKey| {
         bench.put("one", one);
         bench.put("other", other);
         bench.run(0);
@@ -101,8 +101,8 @@ fn no_answer_ends_a_doubt_nor_does_an_old_list() {
 
 #[test]
 fn a_slow_list_brings_no_doubt_where_answers_prove_more() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
-    let both = |bench: &mut Bench| {
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
+    let both = |bench: &mut MachineFixture| {
         bench.put("low", LOW);
         bench.put("high", HIGH);
         bench.run(0);
@@ -129,7 +129,7 @@ fn a_slow_list_brings_no_doubt_where_answers_prove_more() {
 
 #[test]
 fn a_reply_that_comes_behind_a_list_of_another_stream_is_judged() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
     bench.now_ms += 1_100;
     bench.put("low", LOW);
     bench.put("high", HIGH);
@@ -145,7 +145,7 @@ fn a_reply_that_comes_behind_a_list_of_another_stream_is_judged() {
 
 #[test]
 fn a_map_of_a_stream_that_answers_now_and_then_is_kept() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
     for _ in 0..5 {
         bench.put("alone", LOW);
         bench.run(0);
@@ -161,7 +161,7 @@ fn a_map_of_a_stream_that_answers_now_and_then_is_kept() {
 
 #[test]
 fn a_list_of_a_stream_that_is_gone_drops_its_map() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 8_000);
     bench.now_ms += 1_100;
     bench.put("low", LOW);
     bench.put("high", HIGH);
@@ -174,7 +174,7 @@ fn a_list_of_a_stream_that_is_gone_drops_its_map() {
 
 #[test]
 fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
-    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
+    let mut bench = MachineFixture::with_map(|settings| settings.map_idle_ms = 1_000);
     bench.run(5_000);
     assert!(
         !bench.notices.contains(&MachineNotice::MapDropped),
@@ -193,7 +193,7 @@ fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
 #[test]
 fn a_container_that_is_taken_apart_gives_back_what_was_put_into_it() {
     for mark in [None, Some(7)] {
-        let mut bench = Bench::with_map(|settings| settings.dedup_tags = mark);
+        let mut bench = MachineFixture::with_map(|settings| settings.dedup_tags = mark);
         // Small ones, none at all, one that is not copied, and more than a page.
         let sizes = [10, 0, 5_000, 300, 4_000, 4_000, 4_000, 4_000, 4_000, 1];
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -225,7 +225,8 @@ fn a_container_that_is_taken_apart_gives_back_what_was_put_into_it() {
 #[test]
 fn one_bad_entry_never_fails_its_neighbours() {
     for fault in [Fault::Invalid, Fault::TooLarge] {
-        let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+        let mut bench =
+            MachineFixture::with_map(|settings| settings.aggregation = Aggregation::Off);
         for (name, hash) in [("a", 1), ("bad", 2), ("c", 3)] {
             bench.put(name, HashKey(hash));
         }
@@ -250,7 +251,7 @@ fn one_bad_entry_never_fails_its_neighbours() {
 
 #[test]
 fn a_refused_aggregate_is_taken_apart_before_anything_of_it_is_given_up() {
-    let mut bench = Bench::with_map(|_| {});
+    let mut bench = MachineFixture::with_map(|_| {});
     bench.put("a", LOW);
     bench.put("b", HIGH);
     bench.run(0);
@@ -268,7 +269,7 @@ fn a_refused_aggregate_is_taken_apart_before_anything_of_it_is_given_up() {
 
 #[test]
 fn a_full_set_of_stopped_keys_stops_the_producer_and_forgets_no_key() {
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.max_stopped_keys = 2;
         settings.aggregation = Aggregation::Off;
     });
@@ -292,7 +293,7 @@ fn a_full_set_of_stopped_keys_stops_the_producer_and_forgets_no_key() {
 
 #[test]
 fn keys_go_on_behind_a_hole_where_that_is_the_policy() {
-    let mut bench = Bench::with_map(|settings| settings.on_failure = OnFailure::Continue);
+    let mut bench = MachineFixture::with_map(|settings| settings.on_failure = OnFailure::Continue);
     bench.put("a", LOW);
     bench.run(0);
     let (request, _) = bench.sent().remove(0);
@@ -307,7 +308,7 @@ fn keys_go_on_behind_a_hole_where_that_is_the_policy() {
 
 #[test]
 fn without_order_containers_of_a_shard_go_side_by_side() {
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.order = KeyOrder::None;
         settings.aggregation = Aggregation::Off;
     });
@@ -326,7 +327,7 @@ fn without_order_containers_of_a_shard_go_side_by_side() {
 
 #[test]
 fn a_reply_with_a_result_too_few_is_no_result_at_all() {
-    let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+    let mut bench = MachineFixture::with_map(|settings| settings.aggregation = Aggregation::Off);
     bench.put("a", LOW);
     bench.put("b", HIGH);
     bench.run(0);
@@ -338,12 +339,16 @@ fn a_reply_with_a_result_too_few_is_no_result_at_all() {
     assert_eq!(again, ["a", "b"]);
     bench.machine.abandon();
     bench.run(0);
-    assert_eq!(bench.fate("a"), Some(&OutcomeKind::Unknown), "the first attempt may have placed it");
+    assert_eq!(
+        bench.fate("a"),
+        Some(&OutcomeKind::Unknown),
+        "the first attempt may have placed it"
+    );
 }
 
 #[test]
 fn numbers_of_a_shard_go_with_the_next_container_of_it() {
-    let mut bench = Bench::with_map(|settings| settings.numbered = true);
+    let mut bench = MachineFixture::with_map(|settings| settings.numbered = true);
     bench.put("a", LOW);
     bench.run(0);
     let first = bench.requests.remove(0);

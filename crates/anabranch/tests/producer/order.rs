@@ -1,7 +1,7 @@
 //! Order: the first deliveries of a key are in put order, whatever happens on the way.
 
-use crate::stage::{STREAM, Stage};
-use anabranch::producer::{Aggregation, ProducerBuilder, Outcome, Producer};
+use crate::stage::{ProducerFixture, STREAM};
+use anabranch::producer::{Aggregation, Outcome, Producer, ProducerBuilder};
 use anabranch_local::EngineOptions;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -22,7 +22,7 @@ fn quick() -> ProducerBuilder {
 /// its ticket says, and delivered in order.
 async fn check<F: Future<Output = ()>>(
     name: &str,
-    stage: &Stage,
+    stage: &ProducerFixture,
     builder: ProducerBuilder,
     puts: u64,
     trouble: F,
@@ -70,7 +70,7 @@ async fn check<F: Future<Output = ()>>(
 }
 
 /// Splits and merges while records flow.
-async fn reshard(stage: &Stage) {
+async fn reshard(stage: &ProducerFixture) {
     for round in 0..6 {
         tokio::time::sleep(Duration::from_millis(15)).await;
         if round % 3 == 2 { stage.merge().await } else { stage.split().await }
@@ -80,7 +80,7 @@ async fn reshard(stage: &Stage) {
 #[tokio::test]
 async fn keys_stay_in_order_through_splits_and_merges() {
     for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
-        let stage = Stage::new(2);
+        let stage = ProducerFixture::new(2);
         let builder = quick().with_aggregation(aggregation);
         check(&format!("{aggregation:?}"), &stage, builder, 8_000, reshard(&stage)).await;
     }
@@ -89,7 +89,7 @@ async fn keys_stay_in_order_through_splits_and_merges() {
 #[tokio::test]
 async fn keys_stay_in_order_while_a_third_of_the_entries_fail() {
     for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
-        let stage = Stage::new(3);
+        let stage = ProducerFixture::new(3);
         stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.2);
         stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.1);
         let builder = quick().with_aggregation(aggregation).with_rate_percent(1_000);
@@ -99,7 +99,7 @@ async fn keys_stay_in_order_while_a_third_of_the_entries_fail() {
 
 #[tokio::test]
 async fn keys_stay_in_order_when_replies_are_lost_and_lists_fail() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::DropReply, 0.2);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 0.1);
     stage.fault(Operation::ListShards, FaultEffect::InternalError, 0.5);
@@ -109,7 +109,7 @@ async fn keys_stay_in_order_when_replies_are_lost_and_lists_fail() {
 
 #[tokio::test]
 async fn keys_stay_in_order_without_any_list() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     stage.fault(Operation::ListShards, FaultEffect::InternalError, 1.0);
     let trouble = tokio::time::sleep(Duration::from_millis(1));
     check("no list", &stage, quick(), 4_000, trouble).await;
@@ -117,14 +117,17 @@ async fn keys_stay_in_order_without_any_list() {
 
 #[tokio::test]
 async fn ordering_numbers_go_with_each_put() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let builder = quick().with_ordering_numbers(true);
     check("numbers", &stage, builder, 2_000, reshard(&stage)).await;
 }
 
 #[tokio::test]
 async fn a_shard_at_its_limit_is_used_and_never_overrun_for_long() {
-    let stage = Stage::with(1, EngineOptions { enforce_limits: true, ..EngineOptions::instant() });
+    let stage = ProducerFixture::with(
+        1,
+        EngineOptions { enforce_limits: true, ..EngineOptions::instant() },
+    );
     let builder = Producer::new(STREAM).with_linger(Duration::from_millis(2));
     let trouble = std::future::ready(());
     check("at the limit", &stage, builder, 12_000, trouble).await;
@@ -132,7 +135,7 @@ async fn a_shard_at_its_limit_is_used_and_never_overrun_for_long() {
 
 #[tokio::test]
 async fn records_of_the_largest_size_pass_alone_and_behind_small_ones() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.delete();
     stage.create(1, Some(10 * 1024));
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();

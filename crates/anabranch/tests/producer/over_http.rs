@@ -1,13 +1,13 @@
 //! The producer with the AWS SDK, over plain HTTP and over TLS with HTTP/2, in both formats:
 //! reshards and faults while it puts.
 
-use crate::network::Wire;
-use crate::stage::{self, STREAM, Stage};
+use crate::network::Transport;
+use crate::stage::{self, ProducerFixture, STREAM};
 use anabranch::producer::{Aggregation, Outcome, Producer};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_local::{Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,15 @@ const PUTS: u64 = 3_000;
 
 /// Puts over HTTP while the stream is split and merged and calls go wrong. Every ticket resolves,
 /// and as placed; each record is where its ticket says, and keys are in order.
-async fn check(wire: Wire, format: WireFormat, aggregation: Aggregation, faults: &[(FaultEffect, f64)]) {
+async fn check(
+    wire: Transport,
+    format: WireFormat,
+    aggregation: Aggregation,
+    faults: &[(FaultEffect, f64)],
+) {
     let name = format!("{wire:?}, {format:?}, {aggregation:?}");
     let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
-    let stage = Stage { engine: Arc::clone(local.engine()) };
+    let stage = ProducerFixture { engine: Arc::clone(local.engine()) };
     stage.create(2, None);
     for (effect, probability) in faults {
         stage.fault(Operation::PutRecords, *effect, *probability);
@@ -84,17 +89,17 @@ const ROUGH: [(FaultEffect, f64); 4] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshards_lost_replies_and_throttles_over_http_in_cbor() {
-    check(Wire::Http, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
-    check(Wire::Http, WireFormat::Cbor, Aggregation::Off, &ROUGH).await;
+    check(Transport::Http, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
+    check(Transport::Http, WireFormat::Cbor, Aggregation::Off, &ROUGH).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshards_lost_replies_and_throttles_over_tls_and_http2() {
-    check(Wire::Tls, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
-    check(Wire::Tls, WireFormat::Json, Aggregation::Off, &ROUGH).await;
+    check(Transport::Tls, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
+    check(Transport::Tls, WireFormat::Json, Aggregation::Off, &ROUGH).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshards_lost_replies_and_throttles_over_http_in_json() {
-    check(Wire::Http, WireFormat::Json, Aggregation::ByShard, &ROUGH).await;
+    check(Transport::Http, WireFormat::Json, Aggregation::ByShard, &ROUGH).await;
 }

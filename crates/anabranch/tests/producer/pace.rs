@@ -1,6 +1,6 @@
 //! When records leave: linger, sizes, rates and deadlines of the machine.
 
-use crate::machine::{Bench, HIGH, LOW, carrier, halves};
+use crate::machine::{HIGH, LOW, MachineFixture, carrier, halves};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::aggregate::mark::DedupTag;
 use anabranch_model::hash::{HashKey, HashRange};
@@ -9,8 +9,8 @@ use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
 use anabranch_model::produce::settings::{Aggregation, KeyOrder, ProducerSettings};
 use anabranch_model::retry::Fault;
 
-fn lingering(linger_ms: u64) -> Bench {
-    Bench::with_map(|settings| settings.linger_ms = linger_ms)
+fn lingering(linger_ms: u64) -> MachineFixture {
+    MachineFixture::with_map(|settings| settings.linger_ms = linger_ms)
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_record_waits_its_linger_for_others_and_no_longer() {
 
 #[test]
 fn the_earliest_of_many_lanes_is_woken_for_first() {
-    let mut bench = Bench::new(|settings| settings.linger_ms = 10);
+    let mut bench = MachineFixture::new(|settings| settings.linger_ms = 10);
     bench.run(0);
     bench.list(&halves());
     bench.put("later", HIGH);
@@ -62,7 +62,7 @@ fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next()
         settings.linger_ms = 60_000;
         (settings.aggregate_min_bytes, settings.aggregate_max_bytes) = (1_000, 1_000);
     };
-    let mut bench = Bench::with_map(small);
+    let mut bench = MachineFixture::with_map(small);
     for name in ["a", "b", "c"] {
         bench.put_data(name, LOW, vec![b'x'; 400]);
     }
@@ -91,7 +91,7 @@ fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
         other => panic!("{other:?}"),
     };
     for bytes in 1..=120 {
-        let mut bench = Bench::with_map(|settings| {
+        let mut bench = MachineFixture::with_map(|settings| {
             settings.dedup_tags = Some(77);
             (settings.aggregate_min_bytes, settings.aggregate_max_bytes) = (1_000, 1_000);
         });
@@ -114,7 +114,7 @@ fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
 
 #[test]
 fn a_request_has_one_container_of_a_lane_and_at_most_five_hundred() {
-    let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+    let mut bench = MachineFixture::with_map(|settings| settings.aggregation = Aggregation::Off);
     for hash in 0..600 {
         bench.put("first", HashKey(hash));
         bench.put("second", HashKey(hash));
@@ -127,8 +127,8 @@ fn a_request_has_one_container_of_a_lane_and_at_most_five_hundred() {
 }
 
 /// A machine whose one shard takes a thousand bytes a second, all of which are spent.
-fn spent(change: impl FnOnce(&mut ProducerSettings)) -> Bench {
-    let mut bench = Bench::with_map(|settings| {
+fn spent(change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.aggregation = Aggregation::Off;
         settings.shard_bytes_per_second = 1_000;
         settings.map_idle_ms = 3_600_000;
@@ -221,7 +221,7 @@ fn a_deadline_passes_while_a_rate_holds_its_record_back() {
 
 #[test]
 fn without_a_map_no_rate_holds_a_record_back_and_nothing_crosses_shards() {
-    let mut bench = Bench::new(|settings| settings.shard_bytes_per_second = 1);
+    let mut bench = MachineFixture::new(|settings| settings.shard_bytes_per_second = 1);
     for (name, hash) in [("a", LOW), ("b", HIGH), ("c", LOW)] {
         bench.put(name, hash);
     }

@@ -1,6 +1,6 @@
 //! Pauses of the machine: the service refuses the caller, so shards wait and no record is given up.
 
-use crate::machine::{Bench, HIGH, LOW, halves};
+use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
@@ -15,8 +15,8 @@ fn patient(settings: &mut ProducerSettings) {
     settings.refusal_backoff = Backoff::new(1_000, 30_000);
 }
 
-fn two_shards(change: impl FnOnce(&mut ProducerSettings)) -> Bench {
-    let mut bench = Bench::new(|settings| {
+fn two_shards(change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
+    let mut bench = MachineFixture::new(|settings| {
         patient(settings);
         change(settings);
     });
@@ -26,25 +26,25 @@ fn two_shards(change: impl FnOnce(&mut ProducerSettings)) -> Bench {
 }
 
 /// Runs for so long, and gives what was sent.
-fn sent_within(bench: &mut Bench, ms: u64) -> Vec<(u64, Vec<String>)> {
+fn sent_within(bench: &mut MachineFixture, ms: u64) -> Vec<(u64, Vec<String>)> {
     for _ in 0..ms {
         bench.run(1);
     }
     bench.sent()
 }
 
-fn paused(bench: &Bench) -> Vec<&MachineNotice> {
+fn paused(bench: &MachineFixture) -> Vec<&MachineNotice> {
     bench.notices.iter().filter(|notice| matches!(notice, MachineNotice::Paused { .. })).collect()
 }
 
-fn resumed(bench: &Bench) -> Vec<&MachineNotice> {
+fn resumed(bench: &MachineFixture) -> Vec<&MachineNotice> {
     bench.notices.iter().filter(|notice| matches!(notice, MachineNotice::Resumed { .. })).collect()
 }
 
 #[test]
 fn a_refused_caller_waits_longer_each_time_and_no_record_or_key_is_given_up() {
     for fault in REFUSALS {
-        let mut bench = Bench::with_map(patient);
+        let mut bench = MachineFixture::with_map(patient);
         bench.put("a", LOW);
         bench.run(0);
         let (mut request, _) = bench.sent().remove(0);
@@ -70,7 +70,7 @@ fn a_refused_caller_waits_longer_each_time_and_no_record_or_key_is_given_up() {
 
 #[test]
 fn a_pause_is_told_when_it_begins_at_times_while_it_lasts_and_when_it_ends() {
-    let mut bench = Bench::with_map(patient);
+    let mut bench = MachineFixture::with_map(patient);
     bench.put("a", LOW);
     bench.run(0);
     let (mut request, _) = bench.sent().remove(0);
@@ -155,7 +155,7 @@ fn a_shard_that_is_refused_keeps_no_other_paused_shard_from_going_on() {
 fn many_keys_of_a_refused_stream_send_one_probe_at_a_time() {
     // Without a map it is not known which keys share a shard.
     for has_map in [true, false] {
-        let mut bench = Bench::new(|settings| {
+        let mut bench = MachineFixture::new(|settings| {
             patient(settings);
             settings.aggregation = Aggregation::Off;
         });
@@ -185,7 +185,7 @@ fn many_keys_of_a_refused_stream_send_one_probe_at_a_time() {
 
 #[test]
 fn a_pause_outlives_the_map() {
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.refusal_backoff = Backoff::new(100_000, 100_000);
         settings.map_idle_ms = 5_000;
     });
@@ -209,7 +209,7 @@ fn a_probe_of_which_nobody_heard_is_followed_by_another_one() {
         (Fault::Internal, false),
         (Fault::Throttled, true),
     ] {
-        let mut bench = Bench::with_map(patient);
+        let mut bench = MachineFixture::with_map(patient);
         bench.put("a", LOW);
         bench.run(0);
         let (request, _) = bench.sent().remove(0);
@@ -228,7 +228,7 @@ fn a_probe_of_which_nobody_heard_is_followed_by_another_one() {
 #[test]
 fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
     let refused = || RejectReason::Refused { fault: Fault::AccessDenied, detail: "refused".into() };
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         patient(settings);
         settings.deadline_ms = Some(2_000);
     });
@@ -247,7 +247,7 @@ fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
     }
     assert_eq!(bench.machine.stopped_keys().count(), 2, "a deadline leaves holes");
 
-    let mut bench = Bench::with_map(patient);
+    let mut bench = MachineFixture::with_map(patient);
     bench.put("a", LOW);
     bench.run(0);
     let (request, _) = bench.sent().remove(0);
@@ -264,7 +264,7 @@ fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
 
 #[test]
 fn without_order_a_refused_caller_waits_too() {
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         patient(settings);
         settings.order = KeyOrder::None;
         settings.aggregation = Aggregation::Off;

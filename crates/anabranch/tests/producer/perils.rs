@@ -1,10 +1,12 @@
 //! Calls that panic, that never end, and whose reply comes too late.
 
-use crate::stage::{Stage, in_time, quick};
+use crate::stage::{ProducerFixture, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{AttemptResult, Bulk, Outcome};
 use anabranch::stream::LocalKinesis;
-use anabranch::stream::api::{PutEntry, PutEntryResult, ShardFilter, ShardList, StreamApi, StreamError};
+use anabranch::stream::api::{
+    PutEntry, PutEntryResult, ShardFilter, ShardList, StreamApi, StreamError,
+};
 use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
@@ -19,7 +21,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// The local stream behind a client whose first calls panic, some after they took effect.
-struct Panicking {
+struct PanickingStream {
     local: LocalKinesis,
     /// Puts that still panic.
     puts: AtomicUsize,
@@ -32,7 +34,7 @@ fn strikes(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-impl StreamApi for Panicking {
+impl StreamApi for PanickingStream {
     delegate!(local: describe iterator records consumers subscribe put_record);
 
     async fn list_shards(
@@ -60,26 +62,26 @@ impl StreamApi for Panicking {
 
 #[tokio::test]
 async fn every_ticket_resolves_although_calls_panic() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let (puts, lists) = (AtomicUsize::new(6), AtomicUsize::new(1));
-    let api = Panicking { local: stage.api(), puts, lists };
+    let api = PanickingStream { local: stage.api(), puts, lists };
     let producer = quick().start(api).await.unwrap();
     let mut tickets = Vec::new();
     for number in 0..200_u32 {
         let key = format!("k{}", number % 5);
         tickets.push(producer.put(key, number.to_string()).await.unwrap());
     }
-    in_time(producer.flush()).await;
+    with_timeout(producer.flush()).await;
     let mut most = 0;
     for ticket in tickets {
-        let outcome = in_time(ticket).await;
+        let outcome = with_timeout(ticket).await;
         assert!(outcome.is_placed(), "{outcome:?}");
         let lost = |end: &AttemptResult| matches!(end, AttemptResult::Failed { fault: Fault::ReplyLost, detail } if detail.contains("panicked"));
         let panicked = outcome.attempts().iter().filter(|attempt| lost(&attempt.end)).count();
         most = most.max(panicked);
     }
     assert!(most > 0, "the attempts say what happened");
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (200, true));
     for (key, numbers) in stage.first_deliveries().await {
         assert!(numbers.is_sorted() && numbers.len() == 40, "{key} came as {numbers:?}");
@@ -87,9 +89,9 @@ async fn every_ticket_resolves_although_calls_panic() {
 }
 
 /// A waker that panics when it is woken.
-struct Bomb;
+struct PanickingWaker;
 
-impl Wake for Bomb {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         panic!("a waker that panics on purpose");
     }
@@ -97,7 +99,7 @@ impl Wake for Bomb {
 
 /// Has a future be awaited by someone whose waker panics.
 fn set_bomb(future: Pin<&mut impl Future>) {
-    let waker = Waker::from(Arc::new(Bomb));
+    let waker = Waker::from(Arc::new(PanickingWaker));
     assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
 }
 
@@ -107,7 +109,7 @@ fn bulk_of(records: u32) -> Bulk {
 
 #[tokio::test]
 async fn wakers_that_panic_are_nobody_elses_trouble() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = quick().with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
     let put = async |number: u32| producer.put(format!("k{number}"), number.to_string()).await;
     let mut tickets = Vec::new();
@@ -127,22 +129,22 @@ async fn wakers_that_panic_are_nobody_elses_trouble() {
     }
     set_bomb(bulk_bomb.as_mut());
     for ticket in tickets {
-        assert!(in_time(ticket).await.is_placed());
+        assert!(with_timeout(ticket).await.is_placed());
     }
-    assert!(in_time(bulk).await.all_placed());
+    assert!(with_timeout(bulk).await.all_placed());
     for bomb in bombs {
         assert!(bomb.try_outcome().unwrap().is_placed());
     }
     assert!(bulk_bomb.try_outcomes().unwrap().all_placed());
-    assert!(in_time(in_time(room_bomb).await.unwrap()).await.is_placed());
-    assert!(in_time(put(200).await.unwrap()).await.is_placed());
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert!(with_timeout(with_timeout(room_bomb).await.unwrap()).await.is_placed());
+    assert!(with_timeout(put(200).await.unwrap()).await.is_placed());
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (100 + 5 + 20 + 1 + 1, true));
 }
 
 #[tokio::test]
 async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_dropped() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = quick().start(stage.api()).await.unwrap();
     let mut bomb = Box::pin(producer.put("k", "0").await.unwrap());
@@ -153,8 +155,8 @@ async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_drop
     set_bomb(bomb.as_mut());
     set_bomb(bulk_bomb.as_mut());
     drop(producer);
-    assert!(!in_time(ticket).await.is_placed());
-    assert_eq!(in_time(bulk).await.account().placed, 0);
+    assert!(!with_timeout(ticket).await.is_placed());
+    assert_eq!(with_timeout(bulk).await.account().placed, 0);
     assert!(bomb.try_outcome().is_some() && bulk_bomb.try_outcomes().is_some());
 }
 
@@ -163,7 +165,7 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
     for round in 0..5 {
         let home = tokio::runtime::Runtime::new().unwrap();
         let elsewhere = tokio::runtime::Runtime::new().unwrap();
-        let stage = Stage::new(2);
+        let stage = ProducerFixture::new(2);
         let producer = home.block_on(quick().start(stage.api())).unwrap();
         stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
         let tickets = elsewhere.block_on(async {
@@ -180,21 +182,21 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
         });
         std::thread::sleep(Duration::from_millis(30));
         drop(home);
-        let untold = elsewhere.block_on(in_time(flushed)).unwrap();
+        let untold = elsewhere.block_on(with_timeout(flushed)).unwrap();
         assert_eq!(untold, 0, "in round {round}");
     }
 }
 
 /// Data whose memory can't be given back without a panic.
-struct Clinging;
+struct PanickingDrop;
 
-impl AsRef<[u8]> for Clinging {
+impl AsRef<[u8]> for PanickingDrop {
     fn as_ref(&self) -> &[u8] {
         b"clinging"
     }
 }
 
-impl Drop for Clinging {
+impl Drop for PanickingDrop {
     fn drop(&mut self) {
         panic!("this memory is not given back");
     }
@@ -202,16 +204,16 @@ impl Drop for Clinging {
 
 #[tokio::test]
 async fn a_record_whose_memory_is_given_back_with_a_panic_is_put_all_the_same() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = quick().start(stage.api()).await.unwrap();
-    assert!(in_time(producer.put("k", "first").await.unwrap()).await.is_placed());
+    assert!(with_timeout(producer.put("k", "first").await.unwrap()).await.is_placed());
     // Until the driver has nothing to do.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let data = Bytes::from_owner(Clinging);
+    let data = Bytes::from_owner(PanickingDrop);
     let put = catch_unwind(AssertUnwindSafe(|| producer.try_put("k", data)));
     assert!(put.is_err(), "the panic is the caller's");
     // Nobody waits for it, and nothing more is put.
-    in_time(async {
+    with_timeout(async {
         while producer.stats().placed < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -221,9 +223,9 @@ async fn a_record_whose_memory_is_given_back_with_a_panic_is_put_all_the_same() 
 
 #[tokio::test]
 async fn a_list_that_panics_is_asked_for_again() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let (puts, lists) = (AtomicUsize::new(0), AtomicUsize::new(1));
-    let api = Panicking { local: stage.api(), puts, lists };
+    let api = PanickingStream { local: stage.api(), puts, lists };
     let mapped = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&mapped);
     let events = Events::new(move |event| {
@@ -238,12 +240,12 @@ async fn a_list_that_panics_is_asked_for_again() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    in_time(putting).await;
+    with_timeout(putting).await;
 }
 
 #[tokio::test]
 async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.engine.faults().add(FaultRule {
         operation: Some(Operation::PutRecords),
         stream: None,
@@ -257,7 +259,7 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
         quick().with_request_timeout(Duration::from_millis(100)).start(stage.api()).await.unwrap();
     let ticket = producer.put("a", "1").await.unwrap();
     let behind = producer.put("a", "2").await.unwrap();
-    let outcome = in_time(ticket).await;
+    let outcome = with_timeout(ticket).await;
     let Outcome::Placed { attempts, .. } = &outcome else { panic!("{outcome:?}") };
     let ends: Vec<_> = attempts.iter().map(|attempt| attempt.end.clone()).collect();
     let [AttemptResult::Failed { fault: Fault::ReplyLost, detail }, AttemptResult::Placed(_)] =
@@ -266,19 +268,19 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
         panic!("{ends:?}")
     };
     assert_eq!(&**detail, "no reply within 100 ms");
-    assert!(in_time(behind).await.is_placed());
+    assert!(with_timeout(behind).await.is_placed());
     assert_eq!(stage.first_deliveries().await["a"], [1, 2]);
 }
 
 #[tokio::test]
 async fn a_list_that_never_comes_holds_nothing_up() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.fault(Operation::ListShards, FaultEffect::Delay { ms: 3_600_000 }, 1.0);
     let producer = quick().start(stage.api()).await.unwrap();
     for number in 0..20_u32 {
         let ticket = producer.put("a", number.to_string()).await.unwrap();
-        assert!(in_time(ticket).await.is_placed());
+        assert!(with_timeout(ticket).await.is_placed());
     }
-    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    let account = with_timeout(producer.close(Duration::from_secs(5))).await;
     assert_eq!((account.placed, account.is_complete()), (20, true));
 }

@@ -1,8 +1,8 @@
 //! Policies: what a hole, a bad entry and many stopped keys do.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{ProducerFixture, STREAM};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{Aggregation, OnFailure, KeyOrder, Outcome, Producer, RejectReason};
+use anabranch::producer::{Aggregation, KeyOrder, OnFailure, Outcome, Producer, RejectReason};
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.2);
     let most = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&most);
@@ -22,7 +22,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
         .with_events(Events::new(move |event| {
             if let Event::Producer(ProducerEvent::RequestSent { kinesis_records, .. }) = event {
-                seen.fetch_max(*containers, Ordering::Relaxed);
+                seen.fetch_max(*kinesis_records, Ordering::Relaxed);
             }
         }))
         .start(stage.api())
@@ -41,7 +41,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
 
 #[tokio::test]
 async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let throttled = stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let producer = Producer::new(STREAM)
         .with_on_failure(OnFailure::Continue)
@@ -60,7 +60,7 @@ async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
 
 #[tokio::test]
 async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     // The user says two mebibytes, and the stream takes one.
     let producer = Producer::new(STREAM)
         .with_record_max_bytes(2 << 20)
@@ -90,7 +90,7 @@ async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
 
 #[tokio::test]
 async fn too_many_stopped_keys_stop_the_producer() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).with_max_stopped_keys(2).start(stage.api()).await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
@@ -99,7 +99,10 @@ async fn too_many_stopped_keys_stop_the_producer() {
     }
     stage.create(1, None);
     let refused = producer.put("d", "1").await.unwrap().await;
-    assert!(matches!(refused, Outcome::Rejected { why: RejectReason::ProducerStopped, .. }), "{refused:?}");
+    assert!(
+        matches!(refused, Outcome::Rejected { why: RejectReason::ProducerStopped, .. }),
+        "{refused:?}"
+    );
     let account = producer.close(Duration::from_secs(5)).await;
     assert_eq!((account.placed, account.rejected + account.unknown), (1, 4));
 }

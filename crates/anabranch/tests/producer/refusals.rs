@@ -1,8 +1,9 @@
 //! Refusals: bad input, a stream that is not there, and keys that stop.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{ProducerFixture, STREAM};
 use anabranch::producer::{
-    Aggregation, Bulk, OrderingKey, NewRecord, Outcome, Producer, PutError, ProducerStartError, TryPutError, RejectReason,
+    Aggregation, Bulk, NewRecord, OrderingKey, Outcome, Producer, ProducerStartError, PutError,
+    RejectReason, TryPutError,
 };
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn bad_records_are_refused_by_name_before_they_are_taken() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     let put = async |key: String, bytes: usize| producer.put(key, vec![0; bytes]).await;
     assert_eq!(put(String::new(), 1).await.unwrap_err(), PutError::KeyEmpty);
@@ -29,7 +30,7 @@ async fn bad_records_are_refused_by_name_before_they_are_taken() {
 
 /// Puts the largest record of a key in each way there is, and then one with a byte more.
 async fn check_border(kib: i64, aggregation: Aggregation, key: &str) {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     stage.delete();
     stage.create(1, Some(kib));
     let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
@@ -75,7 +76,7 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
     for kib in [1_024, 10_240] {
         let max_bytes = usize::try_from(kib).unwrap() * 1024;
         for (over, containers) in [(0, 1), (1, 2)] {
-            let stage = Stage::new(1);
+            let stage = ProducerFixture::new(1);
             stage.delete();
             stage.create(1, Some(kib));
             let builder = Producer::new(STREAM).with_aggregate_bytes(10 << 20..=10 << 20);
@@ -83,7 +84,8 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
             let producer = builder.start(stage.api()).await.unwrap();
             let first = vec![1; max_bytes / 2];
             let mut aggregate = AggregateBuilder::new();
-            let entry = |data| AggregateRecord { partition_key: "k", explicit_hash_key: None, data };
+            let entry =
+                |data| AggregateRecord { partition_key: "k", explicit_hash_key: None, data };
             aggregate.add_within(&entry(&first), usize::MAX);
             let framing = aggregate.size_with(&entry(&first)) - first.len();
             let second = vec![2; max_bytes - AGGREGATE_PARTITION_KEY.len() - framing + over];
@@ -104,7 +106,7 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
 
 #[tokio::test]
 async fn no_aggregate_is_larger_than_the_stream_takes() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     // The bounds are above the stream's maximum, which holds too.
     let builder = Producer::new(STREAM).with_aggregate_bytes(2 << 20..=4 << 20);
     let producer = builder.with_rate_percent(1_000).start(stage.api()).await.unwrap();
@@ -123,7 +125,7 @@ async fn no_aggregate_is_larger_than_the_stream_takes() {
 #[tokio::test]
 async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
     for aggregation in [Aggregation::ByShard, Aggregation::Off] {
-        let stage = Stage::new(2);
+        let stage = ProducerFixture::new(2);
         let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
         let producer = builder.start(stage.api()).await.unwrap();
         // Without data at all, at both ends of the hashes, with keys of one and of 256 characters,
@@ -161,7 +163,7 @@ async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
 
 #[tokio::test]
 async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     let at = |hash: u128, data: &'static str| {
         producer.put_record(NewRecord::new("a", data).with_explicit_hash_key(HashKey(hash)))
@@ -181,7 +183,7 @@ async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
 
 #[tokio::test]
 async fn a_stream_that_is_not_there_is_refused_at_the_start() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let error = Producer::new("nowhere").start(stage.api()).await.unwrap_err();
     assert!(matches!(&error, ProducerStartError::Missing { .. }), "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
@@ -191,19 +193,23 @@ async fn a_stream_that_is_not_there_is_refused_at_the_start() {
 
 #[tokio::test]
 async fn a_stream_that_goes_away_stops_its_keys_until_they_are_resumed() {
-    let stage = Stage::new(2);
+    let stage = ProducerFixture::new(2);
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
     let missing = producer.put("a", "2").await.unwrap().await;
-    let Outcome::Rejected { why: RejectReason::Refused { fault: Fault::Missing, .. }, attempts } = missing
+    let Outcome::Rejected { why: RejectReason::Refused { fault: Fault::Missing, .. }, attempts } =
+        missing
     else {
         panic!("{missing:?}")
     };
     assert_eq!(attempts.count(), 1, "a missing stream is not tried again");
     stage.create(4, None);
     let stopped = producer.put("a", "3").await.unwrap().await;
-    assert!(matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }), "{stopped:?}");
+    assert!(
+        matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }),
+        "{stopped:?}"
+    );
     assert!(producer.put("b", "1").await.unwrap().await.is_placed(), "other keys go on");
     assert_eq!(producer.stopped_keys().await.len(), 1);
     assert!(producer.resume("a").await);
@@ -214,7 +220,7 @@ async fn a_stream_that_goes_away_stops_its_keys_until_they_are_resumed() {
 
 #[tokio::test]
 async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
-    let stage = Stage::new(1);
+    let stage = ProducerFixture::new(1);
     let builder = || {
         Producer::new(STREAM)
             .with_deadline(Duration::from_millis(150))
@@ -223,7 +229,9 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
     let throttled = stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let producer = builder().start(stage.api()).await.unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
-    let Outcome::Rejected { why: RejectReason::Expired, attempts } = expired else { panic!("{expired:?}") };
+    let Outcome::Rejected { why: RejectReason::Expired, attempts } = expired else {
+        panic!("{expired:?}")
+    };
     assert!(attempts.count() > 1);
     stage.engine.faults().remove(throttled);
     stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
@@ -232,6 +240,9 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
     stage.engine.faults().clear();
     for key in ["a", "b"] {
         let stopped = producer.put(key, "2").await.unwrap().await;
-        assert!(matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }), "{stopped:?}");
+        assert!(
+            matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }),
+            "{stopped:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What replies do: where a container is, whether it counts, and what is told of each attempt.
 
-use crate::machine::{Bench, HIGH, LOW, halves};
+use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{AttemptResult, OutcomeKind, RejectReason};
@@ -10,7 +10,7 @@ use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 
 /// Two records in one aggregate, which was sent. Gives the request.
-fn pair(bench: &mut Bench) -> u64 {
+fn pair(bench: &mut MachineFixture) -> u64 {
     bench.put("low", LOW);
     bench.put("high", HIGH);
     bench.run(0);
@@ -21,7 +21,7 @@ fn pair(bench: &mut Bench) -> u64 {
 
 #[test]
 fn a_container_in_another_shard_that_takes_all_of_it_is_placed_after_one_list() {
-    let mut bench = Bench::with_map(|_| {});
+    let mut bench = MachineFixture::with_map(|_| {});
     let request = pair(&mut bench);
     // The shard was merged into one that takes more.
     bench.place(request, &[7]);
@@ -37,7 +37,7 @@ fn a_container_in_another_shard_that_takes_all_of_it_is_placed_after_one_list() 
 
 #[test]
 fn a_container_in_a_shard_that_takes_a_part_of_it_is_sent_again_whole() {
-    let mut bench = Bench::with_map(|_| {});
+    let mut bench = MachineFixture::with_map(|_| {});
     let request = pair(&mut bench);
     bench.place(request, &[1]);
     bench.list(&halves());
@@ -49,7 +49,7 @@ fn a_container_in_a_shard_that_takes_a_part_of_it_is_sent_again_whole() {
 
 #[test]
 fn a_container_in_a_shard_that_no_list_names_goes_again_hash_by_hash() {
-    let mut bench = Bench::with_map(|settings| settings.verify_timeout_ms = 500);
+    let mut bench = MachineFixture::with_map(|settings| settings.verify_timeout_ms = 500);
     let request = pair(&mut bench);
     bench.place(request, &[7]);
     let read = bench.reads.pop().unwrap();
@@ -84,7 +84,7 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
         (Fault::Unknown, true),
     ] {
         for of_entry in [false, true] {
-            let mut bench = Bench::with_map(|_| {});
+            let mut bench = MachineFixture::with_map(|_| {});
             bench.put("a", LOW);
             bench.run(0);
             let (request, _) = bench.sent().remove(0);
@@ -114,7 +114,7 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
 
 #[test]
 fn each_attempt_tells_when_it_was_sent_how_long_it_took_and_how_it_ended() {
-    let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+    let mut bench = MachineFixture::with_map(|settings| settings.aggregation = Aggregation::Off);
     bench.run(100);
     bench.put("a", LOW);
     bench.run(0);
@@ -139,7 +139,7 @@ fn each_attempt_tells_when_it_was_sent_how_long_it_took_and_how_it_ended() {
 
 #[test]
 fn a_reply_that_comes_twice_counts_once() {
-    let mut bench = Bench::with_map(|_| {});
+    let mut bench = MachineFixture::with_map(|_| {});
     bench.put("a", LOW);
     bench.run(0);
     let (request, _) = bench.sent().remove(0);

@@ -1,15 +1,15 @@
 //! Keys that are resumed after more had stopped than are remembered.
 
-use crate::machine::Bench;
+use crate::machine::MachineFixture;
 use anabranch_model::hash::HashKey;
 use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
 use anabranch_model::produce::settings::Aggregation;
-use anabranch_model::produce::{OrderingKey, MachineNotice};
+use anabranch_model::produce::{MachineNotice, OrderingKey};
 use anabranch_model::retry::Fault;
 
 /// A machine that stopped because the keys a, b and c did and two is the most.
-fn stopped() -> Bench {
-    let mut bench = Bench::with_map(|settings| {
+fn stopped() -> MachineFixture {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.max_stopped_keys = 2;
         settings.aggregation = Aggregation::Off;
     });
@@ -29,13 +29,13 @@ fn id(key: &'static str, hash: u128) -> OrderingKey {
 }
 
 /// Puts a record, and gives what was sent.
-fn put(bench: &mut Bench, name: &'static str, hash: u128) -> Vec<(u64, Vec<String>)> {
+fn put(bench: &mut MachineFixture, name: &'static str, hash: u128) -> Vec<(u64, Vec<String>)> {
     bench.put(name, HashKey(hash));
     bench.run(0);
     bench.sent()
 }
 
-fn is_refused(bench: &Bench, name: &str) -> bool {
+fn is_refused(bench: &MachineFixture, name: &str) -> bool {
     bench.fate(name) == Some(&OutcomeKind::Rejected(RejectReason::ProducerStopped))
 }
 
@@ -79,7 +79,7 @@ fn a_key_that_stops_again_takes_no_resumed_one_with_it() {
     for (name, hash) in [("a", 1), ("b", 2)] {
         assert!(bench.machine.resume(&id(name, hash)));
     }
-    let told = |bench: &Bench| {
+    let told = |bench: &MachineFixture| {
         bench.notices.iter().filter(|notice| **notice == MachineNotice::ProducerStopped).count()
     };
     let before = told(&bench);
@@ -95,7 +95,7 @@ fn a_key_that_stops_again_takes_no_resumed_one_with_it() {
 
 #[test]
 fn what_was_on_its_way_when_the_producer_stopped_is_not_sent_again() {
-    let mut bench = Bench::with_map(|settings| {
+    let mut bench = MachineFixture::with_map(|settings| {
         settings.max_stopped_keys = 1;
         settings.aggregation = Aggregation::Off;
     });

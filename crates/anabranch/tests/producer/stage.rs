@@ -1,6 +1,6 @@
 //! A local stream in process, and a reader of everything in it by KCL's rules.
 
-use anabranch::producer::{ProducerBuilder, Producer};
+use anabranch::producer::{Producer, ProducerBuilder};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{FaultEffect, FaultRule};
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) const STREAM: &str = "orders";
 
 /// What ends before long.
-pub(crate) async fn in_time<F: Future>(what: F) -> F::Output {
+pub(crate) async fn with_timeout<F: Future>(what: F) -> F::Output {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, what).await.expect("it ends before long")
 }
@@ -29,11 +29,11 @@ pub(crate) fn quick() -> ProducerBuilder {
     Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
 }
 
-pub(crate) struct Stage {
+pub(crate) struct ProducerFixture {
     pub(crate) engine: Arc<Engine>,
 }
 
-impl Stage {
+impl ProducerFixture {
     pub(crate) fn new(shards: i64) -> Self {
         Self::with(shards, EngineOptions::instant())
     }

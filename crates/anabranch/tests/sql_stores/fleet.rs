@@ -2,9 +2,12 @@
 
 use crate::postgres_server::Server;
 use crate::steps::sqlite;
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, PostgresStore, CoordinatorSettings, StopResult};
+use anabranch::lease::{
+    Coordinator, CoordinatorSettings, FinishReason, LeaseHandle, LeaseStore, PostgresStore,
+    StopResult,
+};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
 use anabranch_local::{Engine, EngineOptions};
@@ -24,7 +27,8 @@ struct Worker<S: LeaseStore> {
 
 impl<S: LeaseStore> Worker<S> {
     async fn start(store: S, engine: &Arc<Engine>, name: &str) -> Self {
-        let settings = CoordinatorSettings::new(name).with_stream(STREAM, StartPosition::TrimHorizon);
+        let settings =
+            CoordinatorSettings::new(name).with_stream(STREAM, StartPosition::TrimHorizon);
         let (coordinator, grips) = Coordinator::start(
             Arc::new(store),
             Arc::new(LocalKinesis::new(Arc::clone(engine))),

@@ -2,9 +2,9 @@
 
 use crate::postgres_server::Server;
 use crate::steps::{at, done, key, owned, sqlite, start, take};
-use anabranch::lease::TransactionCheckpoint::{Written, Refused};
+use anabranch::lease::TransactionCheckpoint::{Refused, Written};
 use anabranch::lease::{LeaseStore, PostgresStore, StoreError};
-use anabranch_model::lease::{Nonce, PendingCheckpoint, WriteRefusal, Resolution, resolve};
+use anabranch_model::lease::{Nonce, PendingCheckpoint, Resolution, WriteRefusal, resolve};
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::time::Duration;

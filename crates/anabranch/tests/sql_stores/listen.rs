@@ -1,7 +1,7 @@
 //! Whoever waits for a change of the plan hears of it.
 
 use crate::postgres_server::Server;
-use crate::proxy::{Mode, Proxy};
+use crate::proxy::{Proxy, ProxyMode};
 use crate::steps::{create, done, key, take};
 use crate::warnings::Warnings;
 use anabranch::lease::{AnyStore, LeaseStore, PostgresStore};
@@ -65,7 +65,7 @@ async fn a_server_that_is_far_away_is_heard() {
     let url = server.fresh_database();
     PostgresStore::connect(&url, "app").unwrap().prepare().await.unwrap();
     let proxy = Proxy::to(server.port()).await;
-    proxy.set(Mode::Far);
+    proxy.set(ProxyMode::Far);
     let far = url.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port));
     let store = PostgresStore::connect(&far, "app").unwrap();
     hears(&store, "a server that is far away").await;
@@ -75,7 +75,7 @@ async fn a_server_that_is_far_away_is_heard() {
 #[tokio::test]
 async fn a_server_that_refuses_is_asked_less_and_less_often() {
     let proxy = Proxy::to(1).await;
-    proxy.set(Mode::Closed);
+    proxy.set(ProxyMode::Closed);
     let warnings = Warnings::default();
     let _here = tracing::subscriber::set_default(warnings.clone());
     let url = format!("postgres://me@127.0.0.1:{}/db?sslmode=disable", proxy.port);

@@ -1,10 +1,10 @@
 //! A write whose `COMMIT` got no answer is unknown, and the row tells what became of it.
 
 use crate::postgres_server::Server;
-use crate::proxy::{Mode, Proxy};
+use crate::proxy::{Proxy, ProxyMode};
 use crate::steps::{done, key, owned, take};
 use anabranch::lease::{LeaseStore, PostgresStore, StoreError};
-use anabranch_model::lease::{WriteOutcome, WriteRefusal, Resolution, Write, resolve};
+use anabranch_model::lease::{Resolution, Write, WriteOutcome, WriteRefusal, resolve};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,18 +27,18 @@ async fn a_commit_without_an_answer_is_unknown_and_the_row_tells() {
     let Some(server) = Server::shared() else { return };
     let (proxy, store, direct) = both_ways(&server).await;
     for (shard, mode, becomes) in [
-        (0, Mode::CutBeforeCommit, Resolution::StillUnknown),
-        (1, Mode::CutAfterCommit, Resolution::Applied),
+        (0, ProxyMode::CutBeforeCommit, Resolution::StillUnknown),
+        (1, ProxyMode::CutAfterCommit, Resolution::Applied),
     ] {
         let hold = owned(&store, shard).await;
         let write = take(shard, "b", hold.term);
         proxy.set(mode);
         assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown, "{mode:?}");
-        proxy.set(Mode::Pass);
+        proxy.set(ProxyMode::Pass);
         assert_eq!(resolved(&direct, &write).await, becomes, "{mode:?}");
         // The same write again: done now, or refused with the row that shows its first copy.
         match store.write(&write).await.unwrap() {
-            WriteOutcome::Done(_) => assert_eq!(mode, Mode::CutBeforeCommit),
+            WriteOutcome::Done(_) => assert_eq!(mode, ProxyMode::CutBeforeCommit),
             WriteOutcome::Refused { why: WriteRefusal::TermMoved, now: Some(now) } => {
                 assert_eq!(resolve(store.layout(), &write, &now), Resolution::Applied);
             }
@@ -54,14 +54,14 @@ async fn a_commit_that_arrives_late_is_applied_after_the_read_back() {
     let (proxy, store, direct) = both_ways(&server).await;
     let hold = owned(&store, 0).await;
     let write = take(0, "b", hold.term);
-    proxy.set(Mode::HoldCommit);
+    proxy.set(ProxyMode::HoldCommit);
     assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown);
     assert_eq!(resolved(&direct, &write).await, Resolution::StillUnknown);
     // Its row is locked until the server knows, so nobody can decide over its head.
     let busy = direct.write(&take(0, "c", hold.term)).await.unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy:?}");
     assert!(busy.to_string().contains("the row's lock"), "the lock's own time-out: {busy}");
-    proxy.set(Mode::Pass);
+    proxy.set(ProxyMode::Pass);
     while resolved(&direct, &write).await != Resolution::Applied {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -76,7 +76,7 @@ async fn a_silent_network_is_an_error_before_the_commit_and_leaves_no_connection
     // A connection that is open when the network goes silent.
     while store.poll().await.is_err() {}
     let write = take(0, "b", hold.term);
-    proxy.set(Mode::Mute);
+    proxy.set(ProxyMode::Mute);
     // More often than there are connections: each is let go, and none is waited for.
     for _ in 0..6 {
         let error = store.write(&write).await.unwrap_err();
@@ -85,7 +85,7 @@ async fn a_silent_network_is_an_error_before_the_commit_and_leaves_no_connection
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     }
     assert_eq!(resolved(&direct, &write).await, Resolution::StillUnknown);
-    proxy.set(Mode::Pass);
+    proxy.set(ProxyMode::Pass);
     let store = store.with_call_timeout(Duration::from_secs(5)).unwrap();
     done(&store, &write).await;
 }

@@ -3,7 +3,7 @@
 use crate::postgres_server::Server;
 use crate::steps::{at, create, done, key, owned, start, take};
 use anabranch::lease::{LeaseStore, PostgresStore};
-use anabranch_model::lease::{Checkpoint, LeaseToken, Nonce, WriteOutcome, Resolution, resolve};
+use anabranch_model::lease::{Checkpoint, LeaseToken, Nonce, Resolution, WriteOutcome, resolve};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -11,7 +11,7 @@ const WRITERS: u32 = 6;
 const DEATHS: u32 = 3;
 
 /// The last write of a writer before it heard of the death.
-struct Last {
+struct LastWrite {
     hold: LeaseToken,
     replaces: Checkpoint,
     to: Checkpoint,
@@ -24,7 +24,7 @@ async fn write_until_it_dies(
     store: PostgresStore,
     hold: LeaseToken,
     mut last: (Checkpoint, u64),
-) -> (Last, u64) {
+) -> (LastWrite, u64) {
     loop {
         let (replaces, to) = (last.0, at(last.1 + 1));
         let write = hold.checkpoint(replaces.clone(), to.clone(), None, Nonce(last.1 + 1));
@@ -32,7 +32,7 @@ async fn write_until_it_dies(
             Ok(WriteOutcome::Done(_)) => last = (to, last.1 + 1),
             outcome => {
                 let outcome = outcome.ok();
-                return (Last { hold, replaces, to, outcome }, last.1 + 1);
+                return (LastWrite { hold, replaces, to, outcome }, last.1 + 1);
             }
         }
     }

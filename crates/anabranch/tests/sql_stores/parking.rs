@@ -1,11 +1,13 @@
 //! Parked records in a table of PostgreSQL.
 
 use crate::postgres_server::Server;
-use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, DeadLetterQueue, DeadLetterTable};
+use anabranch::clock::{Clock, Rng};
+use anabranch::consumer::{
+    Consumer, DeadLetterQueue, DeadLetterTable, Delivery, HandlerError, OnError,
+};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
+use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{create_stream, put_record};
 use anabranch_local::{Engine, EngineOptions, StreamRef};
 use anabranch_model::lease::Layout;
@@ -20,7 +22,8 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     let Some(server) = Server::shared() else { return };
     let options: PgConnectOptions = server.fresh_database().parse().unwrap();
     let pool = sqlx::PgPool::connect_lazy_with(options);
-    let park = DeadLetterQueue::from(DeadLetterTable::postgres(pool.clone(), "public.parked").unwrap());
+    let park =
+        DeadLetterQueue::from(DeadLetterTable::postgres(pool.clone(), "public.parked").unwrap());
     let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),

@@ -7,7 +7,7 @@ use crate::warnings::Warnings;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::{LeaseStore, PostgresStore, conformance};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::put_records::{PutRecordsEntry, Payload};
+use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{create_stream, put_record};
 use anabranch_local::{Engine, EngineOptions, StreamRef};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// What is done to a `COMMIT`, or to everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub(crate) enum ProxyMode {
     /// Everything passes.
     Pass,
     /// The connection is cut before a `COMMIT` reaches the server.
@@ -34,7 +34,7 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// How many connections were made to it.
     pub(crate) accepted: Arc<AtomicU32>,
-    mode: Arc<watch::Sender<Mode>>,
+    mode: Arc<watch::Sender<ProxyMode>>,
     _tasks: JoinSet<()>,
 }
 
@@ -42,7 +42,7 @@ impl Proxy {
     pub(crate) async fn to(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mode = Arc::new(watch::channel(Mode::Pass).0);
+        let mode = Arc::new(watch::channel(ProxyMode::Pass).0);
         let mut tasks = JoinSet::new();
         let modes = Arc::clone(&mode);
         let accepted = Arc::new(AtomicU32::new(0));
@@ -52,7 +52,7 @@ impl Proxy {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
-                if *modes.borrow() == Mode::Closed {
+                if *modes.borrow() == ProxyMode::Closed {
                     continue;
                 }
                 connections.spawn(carry(client, server, modes.subscribe()));
@@ -61,12 +61,12 @@ impl Proxy {
         Self { port, accepted, mode, _tasks: tasks }
     }
 
-    pub(crate) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: ProxyMode) {
         self.mode.send_replace(mode);
     }
 }
 
-async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Mode>) {
+async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<ProxyMode>) {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
     let (mut question, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
     loop {
@@ -78,21 +78,21 @@ async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Mod
                 let commit = sent.windows(7).any(|bytes| bytes == b"COMMIT\0");
                 let now = *mode.borrow();
                 match now {
-                    Mode::CutBeforeCommit if commit => return,
-                    Mode::CutAfterCommit if commit => {
+                    ProxyMode::CutBeforeCommit if commit => return,
+                    ProxyMode::CutAfterCommit if commit => {
                         server.write_all(sent).await.unwrap();
                         let _reply = server.read(&mut answer).await;
                         return;
                     }
-                    Mode::HoldCommit if commit => {
+                    ProxyMode::HoldCommit if commit => {
                         drop(client);
-                        mode.wait_for(|mode| *mode == Mode::Pass).await.unwrap();
+                        mode.wait_for(|mode| *mode == ProxyMode::Pass).await.unwrap();
                         server.write_all(sent).await.unwrap();
                         let _reply = server.read(&mut answer).await;
                         return;
                     }
-                    Mode::Mute => std::future::pending::<()>().await,
-                    Mode::Far => {
+                    ProxyMode::Mute => std::future::pending::<()>().await,
+                    ProxyMode::Far => {
                         tokio::time::sleep(ROUND_TRIP).await;
                         if server.write_all(sent).await.is_err() { return }
                     }
@@ -101,7 +101,7 @@ async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Mod
             }
             read = server.read(&mut answer) => {
                 let Some(sent) = some(read) else { return };
-                if *mode.borrow() == Mode::Mute {
+                if *mode.borrow() == ProxyMode::Mute {
                     std::future::pending::<()>().await;
                 }
                 if client.write_all(&answer[..sent]).await.is_err() { return }

@@ -3,7 +3,7 @@
 use crate::postgres_server::Server;
 use crate::steps::{create, done, join, owned, take};
 use anabranch::lease::{LeaseStore, PostgresStore, SqliteStore};
-use anabranch_model::lease::{Nonce, WriteOutcome, WriteRefusal, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Nonce, WorkerChange, WorkerId, Write, WriteOutcome, WriteRefusal};
 use sqlx::postgres::PgPool;
 use std::path::Path;
 use std::process::{Command, Stdio};

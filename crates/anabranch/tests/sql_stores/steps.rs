@@ -4,8 +4,8 @@ use anabranch::lease::{LeaseStore, SqliteStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, WorkerChange, WorkerId,
-    Write,
+    Checkpoint, LeaseChange, LeaseKey, LeaseToken, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    WriteOutcome,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;

@@ -1,9 +1,9 @@
 //! What every implementation of the seam answers.
 
-use crate::stage::Stage;
+use crate::stage::StreamFixture;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, FetchedRecords, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError,
-    StreamStatus, StreamSummary, Subscription, SubscriptionEvent,
+    FetchedRecords, PutEntry, PutEntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi,
+    StreamError, StreamStatus, StreamSummary, Subscription, SubscriptionEvent,
 };
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
@@ -13,7 +13,7 @@ use anabranch_model::retry::Fault;
 use std::fmt::Debug;
 use std::future::poll_fn;
 
-pub(crate) async fn check(api: &impl StreamApi, stage: &Stage) {
+pub(crate) async fn check(api: &impl StreamApi, stage: &StreamFixture) {
     streams(api, stage).await;
     shards(api, stage).await;
     reads(api, stage).await;
@@ -22,7 +22,7 @@ pub(crate) async fn check(api: &impl StreamApi, stage: &Stage) {
     fan_out(api, stage).await;
 }
 
-async fn streams(api: &impl StreamApi, stage: &Stage) {
+async fn streams(api: &impl StreamApi, stage: &StreamFixture) {
     let name = StreamName::from("streams");
     fails(api.describe(&name).await, Fault::Missing, "DescribeStreamSummary on streams failed");
     stage.create("streams", 3);
@@ -39,7 +39,7 @@ async fn streams(api: &impl StreamApi, stage: &Stage) {
     fails(api.describe(&name).await, Fault::Missing, "streams");
 }
 
-async fn shards(api: &impl StreamApi, stage: &Stage) {
+async fn shards(api: &impl StreamApi, stage: &StreamFixture) {
     // More than one page of the largest size.
     stage.create("wide", 10_100);
     let name = StreamName::from("wide");
@@ -72,7 +72,7 @@ async fn shards(api: &impl StreamApi, stage: &Stage) {
     stage.delete("cut");
 }
 
-async fn reads(api: &impl StreamApi, stage: &Stage) {
+async fn reads(api: &impl StreamApi, stage: &StreamFixture) {
     stage.create("reads", 1);
     let name = StreamName::from("reads");
     let shard = ShardId::from_index(0);
@@ -113,7 +113,7 @@ async fn reads(api: &impl StreamApi, stage: &Stage) {
     stage.delete("reads");
 }
 
-async fn puts(api: &impl StreamApi, stage: &Stage) {
+async fn puts(api: &impl StreamApi, stage: &StreamFixture) {
     stage.create("puts", 2);
     let name = StreamName::from("puts");
     let low = PutEntry { hash: Some(HashKey::MIN), ..entry("k", "low") };
@@ -144,7 +144,7 @@ async fn puts(api: &impl StreamApi, stage: &Stage) {
     stage.delete("puts");
 }
 
-async fn faults(api: &impl StreamApi, stage: &Stage) {
+async fn faults(api: &impl StreamApi, stage: &StreamFixture) {
     stage.create("faults", 1);
     let name = StreamName::from("faults");
     let iterator =
@@ -170,7 +170,7 @@ async fn faults(api: &impl StreamApi, stage: &Stage) {
     stage.delete("faults");
 }
 
-async fn fan_out(api: &impl StreamApi, stage: &Stage) {
+async fn fan_out(api: &impl StreamApi, stage: &StreamFixture) {
     stage.create("fan", 1);
     let name = StreamName::from("fan");
     let shard = ShardId::from_index(0);

@@ -1,8 +1,9 @@
 //! Which format each call speaks, and what an endpoint without Kinesis' CBOR changes.
 
-use crate::stage::Stage;
+use crate::stage::StreamFixture;
 use anabranch::stream::api::{
-    PutEntry, PutEntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
+    PutEntry, PutEntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError,
+    StreamSummary,
 };
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -17,10 +18,10 @@ const CBOR: &str = "application/x-amz-cbor-1.1";
 const JSON: &str = "application/x-amz-json-1.1";
 
 /// An answer: status, content type, body.
-type Answer = (u16, &'static str, &'static [u8]);
+type CannedReply = (u16, &'static str, &'static [u8]);
 
 /// Answers by operation and content type.
-type Answers = fn(&str, &str) -> Answer;
+type CannedReplies = fn(&str, &str) -> CannedReply;
 
 /// An endpoint that answers by operation and content type, and keeps what it was asked.
 struct Endpoint {
@@ -30,7 +31,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    async fn new(answer: fn(operation: &str, content_type: &str) -> Answer) -> Self {
+    async fn new(answer: fn(operation: &str, content_type: &str) -> CannedReply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -42,7 +43,7 @@ impl Endpoint {
                 connections.spawn(serve(socket, answer, Arc::clone(&asks)));
             }
         });
-        let stage = Stage::new().await;
+        let stage = StreamFixture::new().await;
         let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
         Self { asked, api: AwsKinesis::new(&config.build()), _serving: serving }
     }
@@ -62,7 +63,7 @@ impl Endpoint {
 
 async fn serve(
     socket: TcpStream,
-    answer: fn(&str, &str) -> Answer,
+    answer: fn(&str, &str) -> CannedReply,
     asked: Arc<Mutex<Vec<(String, String)>>>,
 ) {
     let mut socket = BufReader::new(socket);
@@ -101,7 +102,7 @@ async fn serve(
 const PLACED: &[u8] = br#"{"Records":[{"ShardId":"shardId-000000000000","SequenceNumber":"1"}]}"#;
 
 /// Whatever it is asked, there is no such thing, in the format that it was asked in.
-fn nothing_here(_: &str, kind: &str) -> Answer {
+fn nothing_here(_: &str, kind: &str) -> CannedReply {
     if kind == CBOR {
         (400, CBOR, b"\xa1\x66__type\x78\x19ResourceNotFoundException")
     } else {
@@ -127,7 +128,7 @@ async fn every_call_speaks_cbor_but_those_whose_meaning_could_change() {
     missing(endpoint.put().await.err());
     let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     missing(api.put_record(&s, &entry, None).await.err());
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     stage.create("s", 1);
     let local = AwsKinesis::new(&stage.sdk_config());
     let summary: StreamSummary = local.describe(&s).await.unwrap();
@@ -158,7 +159,7 @@ async fn every_call_speaks_cbor_but_those_whose_meaning_could_change() {
 
 #[tokio::test]
 async fn an_endpoint_that_refuses_cbor_gets_the_same_call_in_json_and_no_cbor_again() {
-    let refusals: [fn(&str, &str) -> Answer; 3] = [
+    let refusals: [fn(&str, &str) -> CannedReply; 3] = [
         |_, kind| match kind {
             CBOR => (404, "text/plain", b"Not Found"),
             _ => (200, JSON, PLACED),
@@ -202,7 +203,7 @@ async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
     const NEW: &[u8] = br#"{"__type":"NewRefusalException","message":"no"}"#;
     const LATE: &[u8] =
         br#"{"__type":"InvalidSignatureException","message":"Signature expired: 1 is now earlier"}"#;
-    let answers: [(Answers, Fault); 13] = [
+    let answers: [(CannedReplies, Fault); 13] = [
         (|_, _| (401, "text/html", PAGE), Fault::Unknown),
         (|_, _| (403, "text/html", PAGE), Fault::Unknown),
         (|_, _| (404, "text/html", PAGE), Fault::Unknown),
@@ -264,7 +265,7 @@ async fn data_that_are_text_are_read_again_in_json() {
 }
 
 /// Good replies of somebody who knows nothing of Kinesis.
-const NOTHING: [Answers; 8] = [
+const NOTHING: [CannedReplies; 8] = [
     |_, _| (200, CBOR, b""),
     |_, _| (200, CBOR, b"\xa0"),
     |_, _| (200, CBOR, b"\xa1\x66status\x62ok"),
@@ -280,7 +281,7 @@ async fn a_good_reply_that_says_nothing_is_an_error_whatever_was_asked() {
     let (s, shard, iterator) =
         (StreamName::from("s"), ShardId::from_index(0), ShardIterator("i".into()));
     let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     stage.create("s", 1);
     let local = AwsKinesis::new(&stage.sdk_config());
     let summary: StreamSummary = local.describe(&s).await.unwrap();
@@ -325,7 +326,7 @@ async fn a_list_without_a_shard_is_no_list() {
 
 #[tokio::test]
 async fn a_placed_record_has_a_shard_and_a_number() {
-    let half: [Answers; 4] = [
+    let half: [CannedReplies; 4] = [
         |_, _| {
             (200, JSON, br#"{"ShardId":"","SequenceNumber":"1","Records":[{"ShardId":"","SequenceNumber":"1"}]}"#)
         },
@@ -398,7 +399,7 @@ async fn a_null_in_a_cbor_reply_is_a_member_that_is_not_there() {
 
 #[tokio::test]
 async fn a_record_without_a_number_is_not_delivered_under_a_made_up_one() {
-    let without: [Answers; 5] = [
+    let without: [CannedReplies; 5] = [
         |_, _| (200, CBOR, b"\xa1\x67Records\x81\xa2\x64Data\x43abc\x6cPartitionKey\x61k"),
         |_, _| {
             (
@@ -451,7 +452,7 @@ async fn a_reply_in_json_to_a_cbor_request_is_read_as_what_it_is() {
 
 #[tokio::test]
 async fn a_stream_was_created_at_the_same_moment_in_both_formats() {
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let cbor = AwsKinesis::speaking(WireFormat::Cbor, &stage.sdk_config());
     let json = AwsKinesis::speaking(WireFormat::Json, &stage.sdk_config());
     for name in ["a", "b", "c", "d", "e"] {

@@ -12,19 +12,19 @@ mod signatures;
 mod environment;
 
 use anabranch::stream::{AwsKinesis, LocalKinesis, WireFormat};
-use network::Wire;
-use stage::Stage;
+use network::Transport;
+use stage::StreamFixture;
 
 #[tokio::test]
 async fn the_local_stream_in_process_keeps_the_contract() {
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let api = LocalKinesis::new(stage.engine().clone());
     contract::check(&api, &stage).await;
 }
 
 /// Keeps the contract over a wire, in a format, and goes on speaking that format.
-async fn check(wire: Wire, format: WireFormat) {
-    let stage = Stage::over(wire).await;
+async fn check(wire: Transport, format: WireFormat) {
+    let stage = StreamFixture::over(wire).await;
     let api = AwsKinesis::speaking(format, &stage.sdk_config());
     contract::check(&api, &stage).await;
     assert_eq!(api.format(), format, "{wire:?}: the local stream speaks it");
@@ -32,20 +32,20 @@ async fn check(wire: Wire, format: WireFormat) {
 
 #[tokio::test]
 async fn the_aws_sdk_over_http_keeps_the_contract_in_json() {
-    check(Wire::Http, WireFormat::Json).await;
+    check(Transport::Http, WireFormat::Json).await;
 }
 
 #[tokio::test]
 async fn the_aws_sdk_over_http_keeps_the_contract_in_cbor() {
-    check(Wire::Http, WireFormat::Cbor).await;
+    check(Transport::Http, WireFormat::Cbor).await;
 }
 
 #[tokio::test]
 async fn the_aws_sdk_over_tls_and_http2_keeps_the_contract_in_json() {
-    check(Wire::Tls, WireFormat::Json).await;
+    check(Transport::Tls, WireFormat::Json).await;
 }
 
 #[tokio::test]
 async fn the_aws_sdk_over_tls_and_http2_keeps_the_contract_in_cbor() {
-    check(Wire::Tls, WireFormat::Cbor).await;
+    check(Transport::Tls, WireFormat::Cbor).await;
 }

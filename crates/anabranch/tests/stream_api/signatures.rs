@@ -1,6 +1,6 @@
 //! What is signed is what is sent, however a body is put together.
 
-use crate::stage::Stage;
+use crate::stage::StreamFixture;
 use anabranch::stream::api::{PutEntry, PutEntryResult, ReadFrom, ShardFilter, StreamApi};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
@@ -35,13 +35,13 @@ fn entries(sizes: &[usize]) -> Vec<PutEntry> {
 }
 
 /// A request as it came: its headers by their names in small letters, and its body.
-struct Came {
+struct ReceivedRequest {
     headers: HashMap<String, String>,
     body: Vec<u8>,
 }
 
 /// Takes one request, and refuses it.
-async fn take_one(listener: &TcpListener) -> Came {
+async fn take_one(listener: &TcpListener) -> ReceivedRequest {
     let (socket, _) = listener.accept().await.unwrap();
     let mut socket = BufReader::new(socket);
     let mut headers = HashMap::new();
@@ -64,7 +64,7 @@ async fn take_one(listener: &TcpListener) -> Came {
         headers["content-type"]
     );
     socket.write_all(refusal.as_bytes()).await.unwrap();
-    Came { headers, body }
+    ReceivedRequest { headers, body }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -75,7 +75,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The signature that a request ought to have, by the rules of Signature Version 4.
-fn signature(came: &Came) -> (String, String) {
+fn signature(came: &ReceivedRequest) -> (String, String) {
     let authorization = &came.headers["authorization"];
     let part = |name: &str| {
         let from = authorization.find(name).unwrap() + name.len() + 1;
@@ -103,7 +103,7 @@ fn signature(came: &Came) -> (String, String) {
 #[tokio::test]
 async fn requests_with_large_and_small_data_are_signed_for_what_they_carry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let credentials = Credentials::new("id", SECRET, None, None, "test");
     let config = stage.sdk_config().into_builder();
     let config = config
@@ -124,7 +124,7 @@ async fn requests_with_large_and_small_data_are_signed_for_what_they_carry() {
 
 #[tokio::test]
 async fn data_of_all_sizes_arrive_as_they_were_put() {
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let api = AwsKinesis::speaking(WireFormat::Cbor, &stage.sdk_config());
     for (at, sizes) in SIZES.into_iter().enumerate() {
         let stream = StreamName::from(format!("s{at}"));

@@ -1,26 +1,27 @@
 //! A local stream whose changes are over at once, with what a test does behind the seam's back.
 
-use crate::network::Wire;
+use crate::network::Transport;
 use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
 };
-use anabranch_local::{Engine, Local, EngineOptions};
+use anabranch_local::{Engine, EngineOptions, Local};
 use std::sync::Arc;
 
 /// A server on a free port, and the engine behind it.
-pub(crate) struct Stage {
+pub(crate) struct StreamFixture {
     local: Local,
-    wire: Wire,
+    wire: Transport,
 }
 
-impl Stage {
+impl StreamFixture {
     pub(crate) async fn new() -> Self {
-        Self::over(Wire::Http).await
+        Self::over(Transport::Http).await
     }
 
-    pub(crate) async fn over(wire: Wire) -> Self {
-        let options = EngineOptions { shard_limit: 20_000, heartbeat_ms: 50, ..EngineOptions::instant() };
+    pub(crate) async fn over(wire: Transport) -> Self {
+        let options =
+            EngineOptions { shard_limit: 20_000, heartbeat_ms: 50, ..EngineOptions::instant() };
         Self { local: wire.start(Local::builder().with_options(options)).await, wire }
     }
 

@@ -1,6 +1,6 @@
 //! What the SDK says when nobody answers.
 
-use crate::stage::Stage;
+use crate::stage::StreamFixture;
 use anabranch::stream::api::{PutEntry, ShardFilter, ShardIterator, StreamApi};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 /// Puts one record at `address`, and gives the fault and its words.
 async fn put_at(address: String) -> (Fault, String) {
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::new(&config.build());
     let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
@@ -45,7 +45,7 @@ async fn a_connection_that_breaks_after_the_request_leaves_its_fate_open() {
 async fn a_server_that_never_answers_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::new(&config.build());
     let stream = StreamName::from("s");
@@ -69,7 +69,7 @@ async fn a_server_that_never_answers_is_given_up() {
 async fn read_in_pieces(pieces: usize, of: usize) -> Result<usize, (Fault, String)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::speaking(WireFormat::Json, &config.build());
     let body =
@@ -115,7 +115,7 @@ async fn a_reply_that_stops_half_way_is_given_up_and_a_slow_one_is_not() {
 async fn put_at_hasty(format: WireFormat) -> Fault {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let stage = Stage::new().await;
+    let stage = StreamFixture::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::speaking(format, &config.build());
     let kind = if format == WireFormat::Cbor { "cbor" } else { "json" };

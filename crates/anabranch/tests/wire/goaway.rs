@@ -1,6 +1,6 @@
 //! A server that says GOAWAY on every connection after twenty requests.
 
-use crate::network::Wire;
+use crate::network::Transport;
 use crate::world::{self, Fetching, STREAM};
 use anabranch::producer::{Aggregation, Producer};
 use anabranch::stream::AwsKinesis;
@@ -13,7 +13,7 @@ const NUMBERS: usize = 100;
 async fn connections_that_end_after_twenty_requests_lose_nothing_and_keep_order() {
     for fetching in Fetching::ALL {
         let local = world::start(4, |builder| builder.with_goaway_after(20)).await;
-        let config = Wire::Tls.config(&local);
+        let config = Transport::Tls.config(&local);
         let (seen, _running) = world::consume(&config, fetching);
         // Without aggregation there are many requests.
         let producer = Producer::new(STREAM).with_aggregation(Aggregation::Off);

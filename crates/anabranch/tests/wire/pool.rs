@@ -1,6 +1,6 @@
 //! Connections are used again, and closed when they are idle.
 
-use crate::network::Wire;
+use crate::network::Transport;
 use crate::world::{self, STREAM};
 use anabranch::http_client::HttpClient;
 use anabranch::stream::AwsKinesis;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn calls_one_after_another_share_a_connection() {
-    for wire in Wire::ALL {
+    for wire in Transport::ALL {
         let local = world::start(1, |builder| builder).await;
         let api = AwsKinesis::new(&wire.config(&local));
         let stream = StreamName::from(STREAM);
@@ -21,8 +21,8 @@ async fn calls_one_after_another_share_a_connection() {
             api.put_record(&stream, &entry, None).await.unwrap();
         }
         let count = match wire {
-            Wire::Http => local.connections(),
-            Wire::Tls => local.tls_connections().unwrap(),
+            Transport::Http => local.connections(),
+            Transport::Tls => local.tls_connections().unwrap(),
         };
         assert_eq!(count.accepted, 1, "{wire:?}");
     }
@@ -31,7 +31,7 @@ async fn calls_one_after_another_share_a_connection() {
 /// A client of a local stream, and the connections that it has.
 fn client(local: &Local) -> (AwsKinesis, HttpClient) {
     let client = HttpClient::with_trusted_pem(local.ca_pem().unwrap()).unwrap();
-    let config = Wire::Tls.config(local).into_builder().http_client(client.clone()).build();
+    let config = Transport::Tls.config(local).into_builder().http_client(client.clone()).build();
     (AwsKinesis::new(&config), client)
 }
 

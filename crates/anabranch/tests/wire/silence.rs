@@ -1,6 +1,6 @@
 //! Connections that went silent, without a word to either end, are left within 15 s.
 
-use crate::network::{Network, Wire};
+use crate::network::{Network, Transport};
 use crate::world::{self, Fetching, STREAM};
 use anabranch::lease::DynamoDbStore;
 use anabranch::producer::Producer;
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 async fn check(fetching: Fetching) {
     let local = world::start(4, |builder| builder).await;
     let network = Network::before(local.tls_address().unwrap()).await;
-    let config = Wire::Tls.config_at(&local, network.address());
+    let config = Transport::Tls.config_at(&local, network.address());
     let leases = DynamoDbStore::native(&config, "leases");
     let (seen, _running) = world::consume_with(&config, fetching, leases);
     let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();

@@ -1,6 +1,6 @@
 //! The server's limit of concurrent streams a connection is no limit of the library.
 
-use crate::network::Wire;
+use crate::network::Transport;
 use crate::world::{self, Fetching, STREAM};
 use anabranch::producer::Producer;
 use anabranch::stream::AwsKinesis;
@@ -16,7 +16,7 @@ const LIMIT: u32 = 5;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_shards_than_streams_are_all_delivered_by_fan_out() {
     let local = world::start(64, |builder| builder.with_max_concurrent_streams(LIMIT)).await;
-    let config = Wire::Tls.config(&local);
+    let config = Transport::Tls.config(&local);
     let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();
     // Enough keys for every shard to have some.
     world::put(&producer, 600, 0..1).await;
@@ -38,7 +38,7 @@ async fn more_puts_than_streams_are_all_in_flight() {
         count: None,
         effect: FaultEffect::Delay { ms: 1_500 },
     });
-    let api = AwsKinesis::new(&Wire::Tls.config(&local));
+    let api = AwsKinesis::new(&Transport::Tls.config(&local));
     let mut puts = JoinSet::new();
     for number in 0..PUTS {
         let api = api.clone();

@@ -1,7 +1,7 @@
 //! Handlers that hang hold up their own shard, and no other.
 
-use crate::network::Wire;
-use crate::world::{self, Fetching, STREAM, Seen};
+use crate::network::Transport;
+use crate::world::{self, Deliveries, Fetching, STREAM};
 use anabranch::consumer::{Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
@@ -39,7 +39,7 @@ async fn fill(api: &AwsKinesis, stream: &StreamName) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_that_are_not_read_hold_up_no_other() {
     let local = world::start(i64::from(SHARDS), |builder| builder).await;
-    let config = Wire::Tls.config(&local);
+    let config = Transport::Tls.config(&local);
     let (api, stream) = (AwsKinesis::new(&config), StreamName::from(STREAM));
     fill(&api, &stream).await;
     let summary = api.describe(&stream).await.unwrap();
@@ -69,10 +69,10 @@ async fn subscriptions_that_are_not_read_hold_up_no_other() {
 
 async fn check(fetching: Fetching) {
     let local = world::start(i64::from(SHARDS), |builder| builder).await;
-    let config = Wire::Tls.config(&local);
+    let config = Transport::Tls.config(&local);
     let (api, stream) = (AwsKinesis::new(&config), StreamName::from(STREAM));
     fill(&api, &stream).await;
-    let seen = Seen::default();
+    let seen = Deliveries::default();
     let into = seen.clone();
     let leases = MemoryStore::new(Layout::Native);
     let _running = world::run(&config, fetching, leases, move |record: Delivery| {

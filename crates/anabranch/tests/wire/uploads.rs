@@ -1,6 +1,6 @@
 //! Large records over slow lines, and replies that take their time.
 
-use crate::network::{Network, Wire};
+use crate::network::{Network, Transport};
 use crate::world;
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::AwsKinesis;
@@ -9,7 +9,7 @@ use anabranch_local::op::Operation;
 use std::time::Duration;
 
 /// A record of 8 MiB over 500 KB/s takes 17 s, longer than the default time-out for a small one.
-async fn large_record(wire: Wire) {
+async fn large_record(wire: Transport) {
     const BYTES: usize = 8 * 1024 * 1024;
     let local = world::start(1, |builder| builder).await;
     world::create(&local, "large", 1, Some(10 * 1024));
@@ -23,7 +23,7 @@ async fn large_record(wire: Wire) {
 }
 
 /// More requests at a time than the line takes within the default time-out of one.
-async fn many_requests(wire: Wire) {
+async fn many_requests(wire: Transport) {
     const RECORDS: usize = 250;
     const BYTES: usize = 50_000;
     let local = world::start(64, |builder| builder).await;
@@ -44,7 +44,7 @@ async fn many_requests(wire: Wire) {
 }
 
 /// A reply that takes longer than the default time-out, and less than the one that was set.
-async fn slow_reply(wire: Wire) {
+async fn slow_reply(wire: Transport) {
     let local = world::start(1, |builder| builder).await;
     local.engine().faults().add(FaultRule {
         operation: Some(Operation::PutRecords),
@@ -66,11 +66,11 @@ async fn slow_reply(wire: Wire) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_outs_leave_time_for_the_upload_and_mean_what_they_say() {
     tokio::join!(
-        large_record(Wire::Tls),
-        large_record(Wire::Http),
-        many_requests(Wire::Tls),
-        many_requests(Wire::Http),
-        slow_reply(Wire::Tls),
-        slow_reply(Wire::Http)
+        large_record(Transport::Tls),
+        large_record(Transport::Http),
+        many_requests(Transport::Tls),
+        many_requests(Transport::Http),
+        slow_reply(Transport::Tls),
+        slow_reply(Transport::Http)
     );
 }

@@ -1,12 +1,12 @@
 //! A local stream, a consumer that writes down what it is given, and the check of what it wrote.
 
-use crate::network::Wire;
+use crate::network::Transport;
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_local::{LocalBuilder, Local, EngineOptions};
+use anabranch_local::{EngineOptions, Local, LocalBuilder};
 use anabranch_model::lease::Layout;
 use aws_types::SdkConfig;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Fetching {
 /// Starts a local stream over TLS.
 pub(crate) async fn start(shards: i64, change: impl FnOnce(LocalBuilder) -> LocalBuilder) -> Local {
     let options = EngineOptions { shard_limit: 1_000, ..EngineOptions::instant() };
-    let local = Wire::Tls.start(change(Local::builder().with_options(options))).await;
+    let local = Transport::Tls.start(change(Local::builder().with_options(options))).await;
     create(&local, STREAM, shards, None);
     local
 }
@@ -47,9 +47,9 @@ pub(crate) fn create(local: &Local, name: &str, shards: i64, max_record_kib: Opt
 
 /// What was delivered, in order: key and data.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<(String, String)>>>);
+pub(crate) struct Deliveries(Arc<Mutex<Vec<(String, String)>>>);
 
-impl Seen {
+impl Deliveries {
     pub(crate) fn add(&self, record: &Delivery) {
         let data = String::from_utf8_lossy(&record.data).into_owned();
         self.0.lock().unwrap().push((record.partition_key.as_str().to_owned(), data));
@@ -96,10 +96,10 @@ impl Seen {
 }
 
 /// A consumer that runs until it is dropped.
-pub(crate) struct Running(#[expect(dead_code, reason = "dropped")] JoinSet<()>);
+pub(crate) struct RunningConsumer(#[expect(dead_code, reason = "dropped")] JoinSet<()>);
 
 /// Starts a consumer that writes down what it is given.
-pub(crate) fn consume(config: &SdkConfig, fetching: Fetching) -> (Seen, Running) {
+pub(crate) fn consume(config: &SdkConfig, fetching: Fetching) -> (Deliveries, RunningConsumer) {
     let leases = MemoryStore::new(Layout::Native);
     consume_with(config, fetching, leases)
 }
@@ -108,8 +108,8 @@ pub(crate) fn consume_with<S: LeaseStore>(
     config: &SdkConfig,
     fetching: Fetching,
     leases: S,
-) -> (Seen, Running) {
-    let seen = Seen::default();
+) -> (Deliveries, RunningConsumer) {
+    let seen = Deliveries::default();
     let into = seen.clone();
     let running = run(config, fetching, leases, move |record: Delivery| {
         into.add(&record);
@@ -119,7 +119,12 @@ pub(crate) fn consume_with<S: LeaseStore>(
 }
 
 /// Starts a consumer with a handler.
-pub(crate) fn run<S, H, F>(config: &SdkConfig, fetching: Fetching, leases: S, handler: H) -> Running
+pub(crate) fn run<S, H, F>(
+    config: &SdkConfig,
+    fetching: Fetching,
+    leases: S,
+    handler: H,
+) -> RunningConsumer
 where
     S: LeaseStore,
     H: Fn(Delivery) -> F + Send + Sync + 'static,
@@ -133,7 +138,7 @@ where
     let mut tasks = JoinSet::new();
     let running = consumer.each(handler).run_until(std::future::pending());
     tasks.spawn(async move { running.await.map(drop).unwrap() });
-    Running(tasks)
+    RunningConsumer(tasks)
 }
 
 /// Puts `numbers` records under each of `keys` keys, and waits until all are placed.

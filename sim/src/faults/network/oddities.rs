@@ -1,10 +1,10 @@
 //! What is odd about a call or its reply beside its fate: old, torn, repeated, or visible in parts.
 
-use super::{Fault, Link, Weather};
-use crate::faults::lag::{Lags, Part, Row, SlowCommit};
+use super::{CallFaultRates, FaultKind, HostLink};
+use crate::faults::lag::{CommitPart, PartialCommit, PartialCommits, TransactionRow};
 use crate::faults::scan::OLD_MS;
-use crate::faults::unreadable::{SpoiledRows, unreadable};
-use anabranch::lease::{StorePoll, StoreError};
+use crate::faults::unreadable::{UnreadableRows, unreadable};
+use anabranch::lease::{StoreError, StorePoll};
 use anabranch::stream::api::{ShardFilter, ShardList};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Lease, LeaseKey, LeaseListing};
@@ -12,11 +12,11 @@ use anabranch_model::lease::{Lease, LeaseKey, LeaseListing};
 /// How old a list of shards may be.
 const STALE_MS: u64 = 5_000;
 
-impl Link {
+impl HostLink {
     /// Notes that a look at the store goes out. It lasts until the guard is dropped.
-    pub fn begin_look(&self) -> Looking<'_> {
+    pub fn begin_poll(&self) -> PollGuard<'_> {
         *self.network.state().looks.entry(self.host).or_default() += 1;
-        Looking(self)
+        PollGuard(self)
     }
 
     /// Whether a list is to be torn now.
@@ -37,7 +37,7 @@ impl Link {
     pub fn expires(&self) -> bool {
         let mut state = self.network.state();
         let expired = state.weather.get(&self.service).map_or(0, |weather| weather.expired);
-        state.strikes(expired, Fault::Expired)
+        state.draws_fault(expired, FaultKind::Expired)
     }
 
     /// Whether a read is to say now that its shard has ended.
@@ -46,7 +46,7 @@ impl Link {
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.false_end);
         let ends = often > 0 && state.ends.u32(0..1_000) < often;
         if ends {
-            state.counts.add(Fault::FalseEnd);
+            state.counts.add(FaultKind::FalseEnd);
         }
         ends
     }
@@ -58,7 +58,7 @@ impl Link {
         let cut = state.severed(self, now_ms).is_some();
         let out = state.outages.get(&self.service).is_some_and(|until| now_ms < *until);
         let error = state.weather.get(&self.service).map_or(0, |weather| weather.error);
-        cut || out || state.strikes(error, Fault::Error)
+        cut || out || state.draws_fault(error, FaultKind::Error)
     }
 
     /// Remembers a list, and gives the oldest of its kind that may still be answered.
@@ -80,7 +80,8 @@ impl Link {
     /// After which pause a write is to arrive a second time, if it is.
     pub(in crate::faults) fn repeats(&self) -> Option<u64> {
         let mut state = self.network.state();
-        let weather = state.weather.get(&self.service).cloned().unwrap_or_else(Weather::fair);
+        let weather =
+            state.weather.get(&self.service).cloned().unwrap_or_else(CallFaultRates::none);
         if weather.twice == 0 || state.repeats.u32(0..1_000) >= weather.twice {
             return None;
         }
@@ -90,26 +91,26 @@ impl Link {
     }
 
     /// For how long a transaction is to be visible in parts, if it is.
-    pub(in crate::faults) fn commits_slowly(&self) -> Option<SlowCommit> {
+    pub(in crate::faults) fn commits_slowly(&self) -> Option<PartialCommit> {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.slow_commit);
         if often == 0 || state.commits.u32(0..1_000) >= often {
             return None;
         }
         let for_ms = state.commits.u64(1..=self.patience_ms / 2);
-        Some(SlowCommit { for_ms, row_is_late: state.commits.bool() })
+        Some(PartialCommit { for_ms, row_is_late: state.commits.bool() })
     }
 
     /// Keeps a part of a transaction from sight for a while.
-    pub(in crate::faults) fn lag(&self, for_ms: u64, part: Part) {
+    pub(in crate::faults) fn lag(&self, for_ms: u64, part: CommitPart) {
         let until_ms = self.network.clock.now_ms() + for_ms;
         let mut state = self.network.state();
-        state.counts.add(Fault::SlowCommit);
+        state.counts.add(FaultKind::SlowCommit);
         state.lags.add(until_ms, part);
     }
 
     /// Shows what is visible of transactions now.
-    pub(in crate::faults) fn lags<T>(&self, show: impl FnOnce(&Lags) -> T) -> T {
+    pub(in crate::faults) fn lags<T>(&self, show: impl FnOnce(&PartialCommits) -> T) -> T {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
         state.lags.forget(now_ms);
@@ -134,33 +135,33 @@ impl Link {
         let scans = &mut state.scans;
         let shown = state.past.scan(now_ms, stream, rows.clone(), || scans.u64(0..=OLD_MS));
         if shown != rows {
-            state.counts.add(Fault::OldScan);
+            state.counts.add(FaultKind::OldScan);
         }
         shown
     }
 
     /// A list as it can be read. One more of its rows may turn unreadable at this moment.
     pub(in crate::faults) fn readable_list(&self, listing: LeaseListing) -> LeaseListing {
-        let rows = listing.rows.iter().map(|row| Row::Lease(row.key.clone()));
-        self.spoil(rows.collect());
-        self.spoiled(|spoiled| spoiled.list(listing))
+        let rows = listing.rows.iter().map(|row| TransactionRow::Lease(row.key.clone()));
+        self.make_unreadable(rows.collect());
+        self.is_unreadable(|spoiled| spoiled.list(listing))
     }
 
     /// A look as it can be read. One more of its rows may turn unreadable at this moment.
     pub(in crate::faults) fn readable_look(&self, look: StorePoll) -> StorePoll {
-        let rows = look.workers.iter().map(|row| Row::Worker(row.id.clone()));
-        self.spoil(rows.collect());
-        self.spoiled(|spoiled| spoiled.look(look))
+        let rows = look.workers.iter().map(|row| TransactionRow::Worker(row.id.clone()));
+        self.make_unreadable(rows.collect());
+        self.is_unreadable(|spoiled| spoiled.look(look))
     }
 
     /// Whether a row that is there can be read now.
-    pub(in crate::faults) fn reads(&self, row: &Row) -> Result<(), StoreError> {
-        let spoiled = self.spoiled(|spoiled| spoiled.has(row));
+    pub(in crate::faults) fn reads(&self, row: &TransactionRow) -> Result<(), StoreError> {
+        let spoiled = self.is_unreadable(|spoiled| spoiled.has(row));
         if spoiled { Err(unreadable(row)) } else { Ok(()) }
     }
 
     /// Has one of these rows turn unreadable, now and then.
-    fn spoil(&self, mut rows: Vec<Row>) {
+    fn make_unreadable(&self, mut rows: Vec<TransactionRow>) {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.spoiled);
@@ -172,10 +173,10 @@ impl Link {
         let most = if state.spoils.bool() { 2 } else { 20 };
         let for_ms = state.spoils.u64(1..=self.patience_ms * most);
         state.spoiled.add(row, now_ms + for_ms);
-        state.counts.add(Fault::UnreadableRow);
+        state.counts.add(FaultKind::UnreadableRow);
     }
 
-    fn spoiled<T>(&self, show: impl FnOnce(&SpoiledRows) -> T) -> T {
+    fn is_unreadable<T>(&self, show: impl FnOnce(&UnreadableRows) -> T) -> T {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
         state.spoiled.forget(now_ms);
@@ -188,13 +189,13 @@ impl Link {
         let mut state = self.network.state();
         let hides = state.hidden.get(&StreamName::from(stream)).is_some_and(|ms| now_ms < *ms);
         if hides {
-            state.counts.add(Fault::HiddenStream);
+            state.counts.add(FaultKind::HiddenStream);
         }
         hides
     }
 
     /// Counts a fault that has happened.
-    pub(in crate::faults) fn count(&self, fault: Fault) {
+    pub(in crate::faults) fn count(&self, fault: FaultKind) {
         self.network.count(fault);
     }
 
@@ -205,9 +206,9 @@ impl Link {
 }
 
 /// A look that its host waits for. It ends with the wait, also when the host dies.
-pub struct Looking<'a>(&'a Link);
+pub struct PollGuard<'a>(&'a HostLink);
 
-impl Drop for Looking<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
         if let Some(looks) = self.0.network.state().looks.get_mut(&self.0.host) {
             *looks -= 1;

@@ -1,6 +1,6 @@
 //! What a stream shows: everything in it, and what a reader by KCL's rules gets.
 
-use crate::checkers::producing::{Found, Shown};
+use crate::checkers::producing::{StoredRecord, StreamContents};
 use crate::faults::store::at_once;
 use crate::workload::{STREAM, Workload};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
@@ -10,7 +10,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::record::{Record, UserRecord};
 
 /// Adds what the stream shows: shards in the order of their making, as KCL delivers them.
-pub(super) fn read(workload: &Workload, shown: &mut Shown) {
+pub(super) fn read(workload: &Workload, shown: &mut StreamContents) {
     let (api, stream) = (workload.api(), StreamName::from(STREAM));
     let Ok(list) = at_once(api.list_shards(&stream, ShardFilter::All)) else { return };
     let mut shards = list.shards;
@@ -23,11 +23,13 @@ pub(super) fn read(workload: &Workload, shown: &mut Shown) {
             for record in fetched.records {
                 let stored = users(&record, HashRange::ALL);
                 shown.stored.extend(stored.iter().map(|user| name_of(&user.data)));
-                shown.delivered.extend(users(&record, shard.range).iter().map(|user| Found {
-                    name: name_of(&user.data),
-                    shard: shard.id.to_string(),
-                    sequence: user.sequence,
-                    sub: user.sub,
+                shown.delivered.extend(users(&record, shard.range).iter().map(|user| {
+                    StoredRecord {
+                        name: name_of(&user.data),
+                        shard: shard.id.to_string(),
+                        sequence: user.sequence,
+                        sub: user.sub,
+                    }
                 }));
             }
             next = fetched.next.filter(|_| !empty);

@@ -191,7 +191,11 @@ impl RunningChild {
     }
 
     /// Passes records in and answers out.
-    async fn run_conversation(&mut self, asks: &mut mpsc::Receiver<ChildRecord>, timeout: Duration) -> ConversationEnd {
+    async fn run_conversation(
+        &mut self,
+        asks: &mut mpsc::Receiver<ChildRecord>,
+        timeout: Duration,
+    ) -> ConversationEnd {
         loop {
             tokio::select! {
                 biased;
@@ -211,7 +215,11 @@ impl RunningChild {
     }
 
     /// Writes a record to the child, which may be busy printing answers meanwhile.
-    async fn send_record(&mut self, ask: ChildRecord, timeout: Duration) -> Option<ConversationEnd> {
+    async fn send_record(
+        &mut self,
+        ask: ChildRecord,
+        timeout: Duration,
+    ) -> Option<ConversationEnd> {
         if ask.answer.is_closed() {
             // Whoever asked has gone, perhaps with the lease.
             return None;

@@ -1,6 +1,6 @@
 //! The children of `--exec`: one for each shard that is being read.
 
-use super::child::{self, ChildRecord, ProcessGroup, NotDone};
+use super::child::{self, ChildRecord, NotDone, ProcessGroup};
 use anabranch::consumer::{HandlerError, Interrupted};
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;

@@ -99,7 +99,10 @@ pub(crate) struct ConsumeOptions {
 }
 
 /// Consumes until it is told to stop.
-pub(crate) async fn run(options: ConsumeOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: ConsumeOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let start = options.since.start();
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;

@@ -3,7 +3,7 @@
 use super::exec::Exec;
 use crate::line;
 use crate::printer::{NOBODY_READS, Printer};
-use anabranch::consumer::{Handler, HandlerError, Interrupted, DeadLetter};
+use anabranch::consumer::{DeadLetter, Handler, HandlerError, Interrupted};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
 use std::io::Write as _;

@@ -2,7 +2,7 @@
 
 use crate::connection::AwsClients;
 use crate::failure::CommandFailure;
-use anabranch::consumer::{DeadLetterQueue, DeadLetterFile, DeadLetterTable};
+use anabranch::consumer::{DeadLetterFile, DeadLetterQueue, DeadLetterTable};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use sqlx::ConnectOptions as _;
@@ -94,10 +94,14 @@ impl DeadLetterPlace {
                     )));
                 }
                 if path.is_dir() {
-                    return Err(CommandFailure::usage(format!("{self} is a folder: name a file in it")));
+                    return Err(CommandFailure::usage(format!(
+                        "{self} is a folder: name a file in it"
+                    )));
                 }
                 try_to_write(path, folder.unwrap_or(Path::new("."))).map_err(|error| {
-                    CommandFailure::usage(format!("{self} can't be used for parked records: {error}"))
+                    CommandFailure::usage(format!(
+                        "{self} can't be used for parked records: {error}"
+                    ))
                 })?;
                 Ok(DeadLetterFile::new(path).into())
             }
@@ -124,9 +128,10 @@ impl DeadLetterPlace {
                 let there = path.exists() || Path::new(&claimed).exists();
                 Ok(there.then(|| DeadLetterFile::new(path).into()))
             }
-            Self::Sqlite(path, _) if !path.exists() => {
-                Err(CommandFailure::usage(format!("there is no file {}: check its name", path.display())))
-            }
+            Self::Sqlite(path, _) if !path.exists() => Err(CommandFailure::usage(format!(
+                "there is no file {}: check its name",
+                path.display()
+            ))),
             Self::Sqlite(path, table) => sqlite(path, table, false).await.map(Some),
             Self::Postgres(url, table) => postgres(url, table).await.map(Some),
             Self::Stream(stream) => Err(CommandFailure::usage(format!(
@@ -153,7 +158,10 @@ async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue,
         .disable_statement_logging();
     let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.map_err(|error| {
-        CommandFailure::usage(format!("{} can't be used for parked records: {error}", path.display()))
+        CommandFailure::usage(format!(
+            "{} can't be used for parked records: {error}",
+            path.display()
+        ))
     })?;
     DeadLetterTable::sqlite(pool, table).map(Into::into).map_err(CommandFailure::usage)
 }
@@ -190,7 +198,10 @@ mod tests {
         check("sqlite:a.db#p", Ok(DeadLetterPlace::Sqlite("a.db".into(), table())));
         let url = || "postgres://me:s%23@db/shop".to_owned();
         check("postgres://me:s%23@db/shop#p", Ok(DeadLetterPlace::Postgres(url(), table())));
-        check("postgres:postgres://me:s%23@db/shop#p", Ok(DeadLetterPlace::Postgres(url(), table())));
+        check(
+            "postgres:postgres://me:s%23@db/shop#p",
+            Ok(DeadLetterPlace::Postgres(url(), table())),
+        );
         check("stream:", Err("a stream has a name: stream:NAME"));
         let behind = "a table is named behind a #, such as sqlite:parked.db#orders_parked";
         check("sqlite:a.db", Err(behind));

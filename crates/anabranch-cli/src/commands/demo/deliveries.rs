@@ -39,7 +39,12 @@ impl DeliveryLogEntry {
         match kind {
             "D" => {
                 let shard = words.next()?.into();
-                Some(Self::Delivered { worker, at_ms, shard, item: DemoRecord::read(words.next()?)? })
+                Some(Self::Delivered {
+                    worker,
+                    at_ms,
+                    shard,
+                    item: DemoRecord::read(words.next()?)?,
+                })
             }
             "E" => Some(Self::Evicted { worker }),
             _ => None,
@@ -65,7 +70,8 @@ impl DeliveryLog {
     /// Makes the file.
     pub(super) fn new(path: &Path) -> Result<Self, CommandFailure> {
         let file = File::create(path).and_then(|_| File::open(path));
-        let file = file.map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
+        let file =
+            file.map_err(|error| CommandFailure::usage(format!("{}: {error}", path.display())))?;
         Ok(Self(Mutex::new(DeliveryLogState {
             file,
             rest: String::new(),

@@ -51,8 +51,9 @@ impl DemoWorkers {
     pub(super) fn start_worker(&mut self) -> Result<String, CommandFailure> {
         self.started += 1;
         let name = format!("worker-{}", self.started);
-        let program = std::env::current_exe()
-            .map_err(|error| CommandFailure::usage(format!("this program can't be found: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| {
+            CommandFailure::usage(format!("this program can't be found: {error}"))
+        })?;
         let mut child = Command::new(program)
             .args(["demo-worker", "--name", &name, "--stream", NAME, "--at", &self.endpoint])
             .arg("--rows")
@@ -72,7 +73,9 @@ impl DemoWorkers {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| CommandFailure::usage(format!("a worker can't be started: {error}")))?;
+            .map_err(|error| {
+                CommandFailure::usage(format!("a worker can't be started: {error}"))
+            })?;
         self.lifelines.extend(child.stdin.take());
         self.workers.insert(name.clone(), child);
         Ok(name)
@@ -184,7 +187,9 @@ impl DemoWorkers {
 async fn stopped(name: &str, mut child: Child) -> Result<(), CommandFailure> {
     match tokio::time::timeout(STOP, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(CommandFailure::result(format!("{name} did not stop in order: {status}"))),
+        Ok(Ok(status)) => {
+            Err(CommandFailure::result(format!("{name} did not stop in order: {status}")))
+        }
         Ok(Err(error)) => Err(CommandFailure::result(error)),
         Err(_) => Err(CommandFailure::result(format!("{name} did not stop within {STOP:?}"))),
     }

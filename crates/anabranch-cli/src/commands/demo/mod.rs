@@ -152,7 +152,10 @@ async fn watch(
 }
 
 /// Waits until everything that was accepted was delivered, or until patience is over.
-async fn wait_for_the_rest(scene: &DemoContext<'_>, view: &mut DemoView) -> Result<(), CommandFailure> {
+async fn wait_for_the_rest(
+    scene: &DemoContext<'_>,
+    view: &mut DemoView,
+) -> Result<(), CommandFailure> {
     let mut looks_left = PATIENCE.as_millis() / LOOK.as_millis();
     while looks_left > 0 && scene.deliveries.distinct() < scene.put.accepted().len() {
         view.refresh(scene).await?;

@@ -89,7 +89,11 @@ impl PutLog {
 }
 
 /// Puts as many records as the time holds at the rate.
-pub(super) async fn run(stream: &DemoStream, options: &DemoOptions, put: &PutLog) -> Result<(), CommandFailure> {
+pub(super) async fn run(
+    stream: &DemoStream,
+    options: &DemoOptions,
+    put: &PutLog,
+) -> Result<(), CommandFailure> {
     let producer = Producer::new(stream.name.clone());
     let producer = producer.start(stream.kinesis.clone()).await.map_err(CommandFailure::result)?;
     let (tickets, mut waiting) = mpsc::channel(WAITING);

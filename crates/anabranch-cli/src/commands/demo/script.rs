@@ -3,7 +3,7 @@
 use super::DemoContext;
 use super::fleet::{DemoWorkers, TAKE_OVER_MS};
 use crate::failure::CommandFailure;
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch_model::ids::ShardId;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -84,7 +84,10 @@ pub(super) async fn run(
 }
 
 /// A worker that reads a shard, and its shards.
-async fn pick_worker(fleet: &mut DemoWorkers, chance: &Rng) -> Result<(String, Vec<ShardId>), CommandFailure> {
+async fn pick_worker(
+    fleet: &mut DemoWorkers,
+    chance: &Rng,
+) -> Result<(String, Vec<ShardId>), CommandFailure> {
     let mut busy = Vec::new();
     for name in fleet.names() {
         let shards = fleet.shards_of(&name).await?;

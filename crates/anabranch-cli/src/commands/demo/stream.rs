@@ -48,7 +48,8 @@ impl DemoStream {
 
     async fn until_active(&self) -> Result<(), CommandFailure> {
         loop {
-            let summary = self.kinesis.describe(&self.name).await.map_err(CommandFailure::result)?;
+            let summary =
+                self.kinesis.describe(&self.name).await.map_err(CommandFailure::result)?;
             if summary.status == StreamStatus::Active {
                 return Ok(());
             }

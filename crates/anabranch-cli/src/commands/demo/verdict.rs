@@ -26,7 +26,12 @@ pub(super) struct DemoVerdict {
 impl DemoVerdict {
     /// Compares. Only first deliveries count for order; a second one is a duplicate, and only a
     /// crash of whoever delivered first excuses it.
-    pub(super) fn of(accepted: &[DemoRecord], failed: usize, log: &[DeliveryLogEntry], told: &ScriptReport) -> Self {
+    pub(super) fn of(
+        accepted: &[DemoRecord],
+        failed: usize,
+        log: &[DeliveryLogEntry],
+        told: &ScriptReport,
+    ) -> Self {
         let crashed: BTreeSet<&str> = log
             .iter()
             .filter_map(|entry| match entry {

@@ -91,7 +91,8 @@ impl DemoView {
         let lineage = scene.stream.lineage().await?;
         let mut open: Vec<&Shard> = lineage.open_shards().collect();
         open.sort_by_key(|shard| shard.range);
-        let rows: Vec<ShardLine> = open.into_iter().map(|shard| ShardLine::of(scene, shard)).collect();
+        let rows: Vec<ShardLine> =
+            open.into_iter().map(|shard| ShardLine::of(scene, shard)).collect();
         let size = terminal_size::terminal_size();
         let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
         // What does not fit would scroll away from under the next picture.

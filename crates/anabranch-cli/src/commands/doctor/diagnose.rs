@@ -328,7 +328,7 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{KclFacts, InterruptedChange};
+    use super::super::facts::{InterruptedChange, KclFacts};
     use super::*;
     use anabranch::stream::api::StreamSummary;
     use anabranch_model::hash::HashRange;

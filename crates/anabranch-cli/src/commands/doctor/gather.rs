@@ -1,6 +1,6 @@
 //! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
 
-use super::facts::{DoctorFacts, KclFacts, InterruptedChange};
+use super::facts::{DoctorFacts, InterruptedChange, KclFacts};
 use crate::commands::leases::{editor, quiet, readable};
 use crate::commands::shards::{LeaseLag, lags};
 use crate::connection::{AwsClients, KclStreams};
@@ -10,7 +10,7 @@ use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, StreamFacts, KclProbe};
+use anabranch_model::lease::{KclProbe, Layout, Lease, StreamFacts};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +52,9 @@ pub(super) async fn facts(
     let workers = store.poll().await?.workers;
     let alive = workers.iter().filter(|worker| worker.is_alive());
     let left = alive.clone().filter(|worker| editor::is(&worker.id));
-    let unfinished =
-        left.map(|it| InterruptedChange { command: it.host.clone(), began_ms: it.started_ms }).collect();
+    let unfinished = left
+        .map(|it| InterruptedChange { command: it.host.clone(), began_ms: it.started_ms })
+        .collect();
     let mut kcl = KclFacts { unreadable: later.unreadable.clone(), ..KclFacts::default() };
     if let Some(table) = kcl_table {
         table.clone_into(&mut kcl.table);
@@ -90,7 +91,10 @@ fn of_kcl(survey: &KclProbe, stream: &StreamName, created_ms: u64) -> Option<Str
     Some(StreamFacts { t0_ms: created_ms, created_ms, first_sync_done: true })
 }
 
-async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, CommandFailure> {
+async fn rows(
+    store: &AnyStore,
+    stream: &StreamName,
+) -> Result<BTreeMap<ShardId, Lease>, CommandFailure> {
     let rows = readable(store.list(stream).await?);
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }

@@ -37,7 +37,10 @@ pub(crate) struct DoctorOptions {
 }
 
 /// Examines, and says what it found.
-pub(crate) async fn run(options: DoctorOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: DoctorOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let store = connection.existing_leases(&options.app, Some(&options.stream)).await?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());

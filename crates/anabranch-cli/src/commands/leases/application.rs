@@ -6,7 +6,9 @@ use crate::failure::CommandFailure;
 use crate::output::print_note;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{ApplicationFacts, Layout, Lease, LeaseListing, StreamFacts, WorkerRow};
+use anabranch_model::lease::{
+    ApplicationFacts, Layout, Lease, LeaseListing, StreamFacts, WorkerRow,
+};
 use std::collections::BTreeMap;
 
 /// Returns the rows of a list, and names those on the terminal that can't be read.
@@ -45,7 +47,10 @@ pub(crate) struct ApplicationState {
 
 impl ApplicationState {
     /// Reads the application that the options name. One without leases is a mistake.
-    pub(super) async fn read(options: &LeasesOptions, connection: &ConnectionSettings) -> Result<Self, CommandFailure> {
+    pub(super) async fn read(
+        options: &LeasesOptions,
+        connection: &ConnectionSettings,
+    ) -> Result<Self, CommandFailure> {
         let standing = Self::read_any(options, connection).await?;
         if standing.store.layout() == Layout::Kcl && standing.has_no_rows() {
             return Err(standing.nothing(options));
@@ -146,7 +151,9 @@ impl ApplicationState {
             ))),
             (None, _) => {
                 let first = self.streams.first();
-                first.map_or(Err(CommandFailure::usage("there are no leases")), |rows| rows.named(shard))
+                first.map_or(Err(CommandFailure::usage("there are no leases")), |rows| {
+                    rows.named(shard)
+                })
             }
         }
     }
@@ -163,7 +170,10 @@ impl ApplicationState {
     }
 
     /// Refuses where nothing says which stream it is.
-    pub(super) fn require_stream_name(&self, options: &LeasesOptions) -> Result<(), CommandFailure> {
+    pub(super) fn require_stream_name(
+        &self,
+        options: &LeasesOptions,
+    ) -> Result<(), CommandFailure> {
         if self.names_streams || options.stream.is_some() {
             return Ok(());
         }
@@ -173,7 +183,10 @@ impl ApplicationState {
     }
 
     /// The one stream that the options mean.
-    pub(super) fn only_stream(self, options: &LeasesOptions) -> Result<(AnyStore, StreamRows), CommandFailure> {
+    pub(super) fn only_stream(
+        self,
+        options: &LeasesOptions,
+    ) -> Result<(AnyStore, StreamRows), CommandFailure> {
         self.require_stream_name(options)?;
         let mut streams = self.streams;
         if streams.len() == 1 {
@@ -200,7 +213,10 @@ impl StreamRows {
         let found = self.rows.iter().find(|row| row.key.shard == id);
         found.ok_or_else(|| {
             let names: Vec<_> = self.rows.iter().map(|row| row.key.shard.to_string()).collect();
-            CommandFailure::usage(format!("there is no lease of {id}: there are {}", names.join(", ")))
+            CommandFailure::usage(format!(
+                "there is no lease of {id}: there are {}",
+                names.join(", ")
+            ))
         })
     }
 }

@@ -8,7 +8,7 @@ use super::snapshot::TargetLease;
 use super::{LeasesOptions, quiet};
 use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
-use crate::output::{print_note, print_line};
+use crate::output::{print_line, print_note};
 use crate::shell_word::shell_word;
 use anabranch::clock::Clock;
 use anabranch::lease::{LeaseStore, StoreAddress};
@@ -42,11 +42,15 @@ pub(super) async fn run(
     if yes {
         quiet::require_stopped(&source, &options.app, options.lease_time).await?;
         // A worker may have gone on until just now, so what was read before is old.
-        source = ApplicationState::of(source.store, options.stream.as_deref(), &options.app).await?;
+        source =
+            ApplicationState::of(source.store, options.stream.as_deref(), &options.app).await?;
     }
     source.require_readable()?;
     if source.streams.iter().all(|stream| stream.rows.is_empty()) {
-        return Err(CommandFailure::usage(format!("there are no leases of {} to copy", options.app)));
+        return Err(CommandFailure::usage(format!(
+            "there are no leases of {} to copy",
+            options.app
+        )));
     }
     let target = connection.store(to, &options.app).await?;
     let crosses = source.store.layout() != target.layout();
@@ -167,7 +171,10 @@ impl StreamCopy<'_> {
     }
 
     /// What the native layout has to remember. A table of KCL remembers nothing.
-    async fn facts(&self, facts: Option<StreamFacts>) -> Result<Option<StreamFacts>, CommandFailure> {
+    async fn facts(
+        &self,
+        facts: Option<StreamFacts>,
+    ) -> Result<Option<StreamFacts>, CommandFailure> {
         match (self.to, facts, self.aws) {
             (Layout::Kcl, ..) | (Layout::Native, None, None) => Ok(None),
             (Layout::Native, Some(facts), _) => Ok(Some(facts)),

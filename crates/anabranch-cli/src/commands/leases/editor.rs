@@ -2,12 +2,13 @@
 
 use super::snapshot::TargetLease;
 use crate::failure::CommandFailure;
-use anabranch::clock::{Rng, Clock};
+use anabranch::clock::{Clock, Rng};
 use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, WriteOutcome, WriteRefusal, Resolution,
-    StoredRow, StreamChange, StreamFacts, WorkerRow, WorkerChange, WorkerId, Write, resolve,
+    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Resolution, StoredRow,
+    StreamChange, StreamFacts, WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome,
+    WriteRefusal, resolve,
 };
 use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,7 +243,11 @@ impl<'a> LeaseEditor<'a> {
     }
 
     /// Changes a lease. Gives the row after it.
-    async fn change(&self, key: &LeaseKey, change: LeaseChange) -> Result<Option<Lease>, CommandFailure> {
+    async fn change(
+        &self,
+        key: &LeaseKey,
+        change: LeaseChange,
+    ) -> Result<Option<Lease>, CommandFailure> {
         let write = Write::lease(key, change, self.chance.nonce());
         match self.write(&write, &key.to_string()).await? {
             StoredRow::Lease(lease) => Ok(Some(*lease)),

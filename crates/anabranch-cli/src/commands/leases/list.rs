@@ -2,7 +2,7 @@
 
 use super::LeasesOptions;
 use super::application::ApplicationState;
-use super::snapshot::{SavedLease, LeaseSnapshotFile};
+use super::snapshot::{LeaseSnapshotFile, SavedLease};
 use crate::commands::shards::checkpoint_text;
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
@@ -29,7 +29,10 @@ const WORKERS: [Column; 5] = [
 ];
 
 /// Lists everything.
-pub(super) async fn run(options: &LeasesOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(super) async fn run(
+    options: &LeasesOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let standing = ApplicationState::read(options, connection).await?;
     if options.json {
         print_line!("{}", LeaseSnapshotFile::of(&options.app, &standing).to_json());

@@ -129,7 +129,10 @@ fn command(options: &LeasesOptions, connection: &ConnectionSettings, words: &str
 }
 
 /// Does what is asked.
-pub(crate) async fn run(options: LeasesOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: LeasesOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let LeasesOptions { command, .. } = &options;
     match command {
         None | Some(LeasesCommand::List) => list::run(&options, connection).await,

@@ -68,7 +68,11 @@ async fn last_of(
 }
 
 /// Makes a call until the shard has room for it. Where it never has, nobody typed anything wrong.
-async fn ask<T, F>(aws: &AwsClients, stream: &StreamName, call: impl Fn() -> F) -> Result<T, CommandFailure>
+async fn ask<T, F>(
+    aws: &AwsClients,
+    stream: &StreamName,
+    call: impl Fn() -> F,
+) -> Result<T, CommandFailure>
 where
     F: Future<Output = Result<T, StreamError>>,
 {

@@ -6,7 +6,7 @@ use crate::output::print_note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, UnreadableRow, WorkerRow, WorkerId};
+use anabranch_model::lease::{Layout, UnreadableRow, WorkerId, WorkerRow};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -69,7 +69,10 @@ pub(crate) async fn heartbeats(
 }
 
 /// The hearts that may beat, or a refusal where a worker's row can't be read.
-async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Heartbeats, CommandFailure> {
+async fn all_hearts(
+    store: &AnyStore,
+    streams: &[StreamName],
+) -> Result<Heartbeats, CommandFailure> {
     let (hearts, unreadable) = heartbeats(store, streams).await?;
     match unreadable.first() {
         None => Ok(hearts),

@@ -5,7 +5,7 @@ use super::editor::LeaseEditor;
 use super::{LeasesOptions, quiet};
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::output::{print_note, print_line};
+use crate::output::{print_line, print_note};
 use anabranch_model::lease::Lease;
 
 /// Shows what would be released, and does it if that was asked for.

@@ -10,7 +10,7 @@ use crate::commands::shards::checkpoint_text;
 use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
 use crate::moment::{self, TimeSpec};
-use crate::output::{print_note, print_line};
+use crate::output::{print_line, print_note};
 use crate::shell_word::shell_word;
 use crate::table::{self, Column};
 use anabranch::clock::Clock;
@@ -157,7 +157,8 @@ pub(super) async fn run(
     }
     let standing = ApplicationState::of(store, Some(stream.stream.as_str()), &options.app).await?;
     quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
-    let kept = LeaseSnapshotFile::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
+    let kept =
+        LeaseSnapshotFile::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
     let again = super::command(options, connection, &asked.words());
     let mut halt = Interruptible::new(format!(
         "before workers start, finish it with the same command, or bring the leases back: `{}`",
@@ -368,7 +369,12 @@ mod tests {
         let steps = steps(&Lineage::new(all), &then, &rows);
         assert_eq!(
             steps,
-            [ResetStep::Remove(id(2)), ResetStep::Remove(id(3)), ResetStep::End(id(0)), ResetStep::Place(id(1))]
+            [
+                ResetStep::Remove(id(2)),
+                ResetStep::Remove(id(3)),
+                ResetStep::End(id(0)),
+                ResetStep::Place(id(1))
+            ]
         );
     }
 
@@ -376,7 +382,10 @@ mod tests {
     fn a_target_is_a_time_or_the_number_of_a_record() {
         let number = "49590338271490256608559692538361571095921575989136588898";
         assert_eq!(number.parse(), Ok(ResetTarget::Behind(number.parse().unwrap(), 0)));
-        assert_eq!(format!("{number}/7").parse(), Ok(ResetTarget::Behind(number.parse().unwrap(), 7)));
+        assert_eq!(
+            format!("{number}/7").parse(),
+            Ok(ResetTarget::Behind(number.parse().unwrap(), 7))
+        );
         assert_eq!("trim".parse(), Ok(ResetTarget::Moment(TimeSpec::Trim)));
         assert!("12345".parse::<ResetTarget>().is_err());
     }

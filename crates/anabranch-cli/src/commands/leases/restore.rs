@@ -3,11 +3,11 @@
 use super::application::{ApplicationState, StreamRows};
 use super::editor::LeaseEditor;
 use super::halt::Interruptible;
-use super::snapshot::{SavedLayout, LeaseSnapshotFile, TargetLease};
+use super::snapshot::{LeaseSnapshotFile, SavedLayout, TargetLease};
 use super::{LeasesOptions, quiet};
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::output::{print_note, print_line};
+use crate::output::{print_line, print_note};
 use crate::shell_word::shell_word;
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -48,7 +48,8 @@ pub(super) async fn run(
     let mut plans = Vec::new();
     for kept in &snapshot.streams {
         let stream = StreamName::from(kept.stream.as_str());
-        let standing = ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        let standing =
+            ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
         let rows = standing.streams.first().map(StreamRows::by_shard);
         let plan = RestorePlan::of(kept.wanted()?, rows.unwrap_or_default());
         plan.show(&stream);
@@ -60,12 +61,14 @@ pub(super) async fn run(
     }
     let mut before = Vec::new();
     for (stream, _, _) in &plans {
-        let standing = ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        let standing =
+            ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
         quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
         before.push(standing);
     }
     let rows: Vec<StreamRows> = before.iter().flat_map(|it| it.streams.clone()).collect();
-    LeaseSnapshotFile::of_streams(&options.app, store.layout(), &rows).write_before_a_change(None)?;
+    LeaseSnapshotFile::of_streams(&options.app, store.layout(), &rows)
+        .write_before_a_change(None)?;
     let words = format!("restore {} --yes", shell_word(file.display()));
     let again = super::command(options, connection, &words);
     let mut halt = Interruptible::new(format!("before workers start, finish it: `{again}`"))?;

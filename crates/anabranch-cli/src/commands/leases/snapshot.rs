@@ -101,12 +101,18 @@ impl LeaseSnapshotFile {
             file.sync_all()
         };
         write().map_err(|error: std::io::Error| {
-            CommandFailure::usage(format!("the snapshot {} can't be written: {error}", path.display()))
+            CommandFailure::usage(format!(
+                "the snapshot {} can't be written: {error}",
+                path.display()
+            ))
         })
     }
 
     /// Writes it where the operator wants it, or beside where he stands. Gives the file.
-    pub(crate) fn write_before_a_change(&self, path: Option<&Path>) -> Result<PathBuf, CommandFailure> {
+    pub(crate) fn write_before_a_change(
+        &self,
+        path: Option<&Path>,
+    ) -> Result<PathBuf, CommandFailure> {
         let path = path.map_or_else(
             || {
                 let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
@@ -126,8 +132,9 @@ impl LeaseSnapshotFile {
         let name = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
-        serde_json::from_str(&text)
-            .map_err(|error| CommandFailure::usage(format!("{name} is not a snapshot of leases: {error}")))
+        serde_json::from_str(&text).map_err(|error| {
+            CommandFailure::usage(format!("{name} is not a snapshot of leases: {error}"))
+        })
     }
 }
 

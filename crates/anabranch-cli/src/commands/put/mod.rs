@@ -15,7 +15,7 @@ use crate::output::print_note;
 use anabranch::producer::NewRecord;
 use anabranch_model::ids::StreamName;
 use bytes::Bytes;
-pub(crate) use send::{RecordOrigin, SendOptions, PutSink};
+pub(crate) use send::{PutSink, RecordOrigin, SendOptions};
 use std::path::PathBuf;
 use std::pin::Pin;
 pub(crate) use tally::PutCounts;
@@ -54,7 +54,10 @@ pub(crate) struct PutOptions {
 }
 
 /// Puts all lines.
-pub(crate) async fn run(options: PutOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: PutOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     if options.key.as_deref() == Some("") {
         return Err(CommandFailure::usage("--key is empty: give one of 1 to 256 characters"));
     }

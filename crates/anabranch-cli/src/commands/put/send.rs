@@ -8,7 +8,8 @@ use crate::notice;
 use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    Aggregation, OrderingKey, NewRecord, Producer, PutError, ProducerStartError, Ticket, TryPutError, RejectReason,
+    Aggregation, NewRecord, OrderingKey, Producer, ProducerStartError, PutError, RejectReason,
+    Ticket, TryPutError,
 };
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::record::PartitionKey;
@@ -154,7 +155,11 @@ impl PutSink {
 
     /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
     /// over, which is done for many at once: see [`Sink::hand_over`].
-    pub(crate) async fn put(&mut self, origin: RecordOrigin, record: NewRecord) -> Result<(), CommandFailure> {
+    pub(crate) async fn put(
+        &mut self,
+        origin: RecordOrigin,
+        record: NewRecord,
+    ) -> Result<(), CommandFailure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
             self.tally.refused(&origin, &tally::reason(&RejectReason::KeyStopped));

@@ -3,7 +3,7 @@
 use super::send::RecordOrigin;
 use crate::failure::CommandFailure;
 use crate::moment;
-use crate::output::{print_note, print_line};
+use crate::output::{print_line, print_note};
 use anabranch::clock::Clock;
 use anabranch::producer::{OrderingKey, Outcome, ProducerId, RejectReason};
 use anabranch_model::ids::StreamName;
@@ -109,8 +109,9 @@ impl PutCounts {
         if count < TOLD {
             self.bar.suspend(|| print_note!("warning: {origin}: {why}"));
         } else if count == TOLD {
-            self.bar
-                .suspend(|| print_note!("warning: more records have no place; they are counted only"));
+            self.bar.suspend(|| {
+                print_note!("warning: more records have no place; they are counted only");
+            });
         }
     }
 
@@ -163,7 +164,9 @@ impl PutCounts {
     pub(crate) fn verdict(&self, stream: &StreamName) -> Result<(), CommandFailure> {
         match (Self::count(&self.refused), Self::count(&self.unknown)) {
             (0, 0) => Ok(()),
-            (refused, 0) => Err(CommandFailure::result(format!("{refused} records are not in {stream}"))),
+            (refused, 0) => {
+                Err(CommandFailure::result(format!("{refused} records are not in {stream}")))
+            }
             (refused, unknown) => Err(CommandFailure::result(format!(
                 "{refused} records are not in {stream}, and {unknown} may be or not"
             ))),

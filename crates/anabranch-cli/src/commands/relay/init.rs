@@ -22,7 +22,10 @@ pub(super) struct RelayInitOptions {
 }
 
 /// Makes the table, or prints how.
-pub(super) async fn run(options: RelayInitOptions, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
+pub(super) async fn run(
+    options: RelayInitOptions,
+    outbox: &OutboxOptions,
+) -> Result<(), CommandFailure> {
     let table = outbox.table()?.with_notify(!options.no_notify);
     let database = match outbox.named_database()? {
         None if options.print => {

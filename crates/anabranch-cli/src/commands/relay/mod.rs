@@ -52,14 +52,19 @@ enum RelayCommand {
 }
 
 /// Relays, or does what is asked about a relay.
-pub(crate) async fn run(options: RelayOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: RelayOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let outbox = options.outbox;
     match options.task {
         None => Box::pin(run::run(options.run, &outbox, connection)).await,
         Some(RelayCommand::Init(options)) => Box::pin(init::run(options, &outbox)).await,
         Some(RelayCommand::Status(options)) => Box::pin(status::run(options, &outbox)).await,
         Some(RelayCommand::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
-        Some(RelayCommand::Retry { key: Some(key), .. }) => Box::pin(unpark::retry(&key, &outbox)).await,
+        Some(RelayCommand::Retry { key: Some(key), .. }) => {
+            Box::pin(unpark::retry(&key, &outbox)).await
+        }
         Some(RelayCommand::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
     }
 }

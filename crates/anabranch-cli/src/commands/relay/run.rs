@@ -9,7 +9,7 @@ use crate::notice;
 use crate::output::print_note;
 use anabranch::event::{Event, Events, RelayEvent};
 use anabranch::producer::Aggregation;
-use anabranch_outbox::{RowFormat, Relay, RelayError};
+use anabranch_outbox::{Relay, RelayError, RowFormat};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,7 +61,8 @@ pub(super) async fn run(
     outbox: &OutboxOptions,
     connection: &ConnectionSettings,
 ) -> Result<(), CommandFailure> {
-    let stream = options.stream.ok_or_else(|| CommandFailure::usage("give the stream with --stream"))?;
+    let stream =
+        options.stream.ok_or_else(|| CommandFailure::usage("give the stream with --stream"))?;
     let (database, table) = (outbox.database()?, outbox.table()?);
     let label = table.label();
     let stopped = crate::stop::wait_for_signal(1)?;

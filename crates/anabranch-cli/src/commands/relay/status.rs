@@ -4,7 +4,7 @@ use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
 use crate::failure::CommandFailure;
 use crate::output::print_line;
-use anabranch_outbox::{BlockingTransaction, BlockedKey, OutboxStatus};
+use anabranch_outbox::{BlockedKey, BlockingTransaction, OutboxStatus};
 use serde_json::{Value, json};
 
 /// How the status is shown.
@@ -18,7 +18,10 @@ pub(super) struct RelayStatusOptions {
 }
 
 /// Shows how the outbox stands.
-pub(super) async fn run(options: RelayStatusOptions, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
+pub(super) async fn run(
+    options: RelayStatusOptions,
+    outbox: &OutboxOptions,
+) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let status = anabranch_outbox::status(&database, &table).await.map_err(could_not_start)?;
     let label = table.label();

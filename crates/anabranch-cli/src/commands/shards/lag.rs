@@ -100,7 +100,11 @@ async fn lag(kinesis: &AwsKinesis, key: &LeaseKey, from: Position) -> LeaseLag {
     }
 }
 
-async fn oldest(kinesis: &AwsKinesis, key: &LeaseKey, at: ReadFrom) -> Result<LeaseLag, StreamError> {
+async fn oldest(
+    kinesis: &AwsKinesis,
+    key: &LeaseKey,
+    at: ReadFrom,
+) -> Result<LeaseLag, StreamError> {
     let mut next = Some(kinesis.iterator(&key.stream, &key.shard, at).await?);
     let mut behind_ms = 0;
     for _ in 0..READS {

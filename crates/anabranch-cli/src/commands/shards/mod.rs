@@ -109,7 +109,10 @@ struct LeaseJson {
 }
 
 /// Shows the tree.
-pub(crate) async fn run(options: ShardsOptions, connection: &ConnectionSettings) -> Result<(), CommandFailure> {
+pub(crate) async fn run(
+    options: ShardsOptions,
+    connection: &ConnectionSettings,
+) -> Result<(), CommandFailure> {
     let store = match &options.app {
         None => None,
         Some(app) => Some(connection.existing_leases(app, Some(&options.stream)).await?),
@@ -141,7 +144,9 @@ fn show(stream: &StreamName, picture: &ShardsView) {
     let status = format!("{:?}", picture.summary.status).to_uppercase();
     print_line!("{stream}: {status}, {mode}, {open} open shards of {all}");
     for hole in coverage::holes(picture.lineage.open_shards().map(|shard| shard.range)) {
-        print_line!("no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut");
+        print_line!(
+            "no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut"
+        );
     }
     table::show(tree::columns(picture), &tree::rows(picture));
 }

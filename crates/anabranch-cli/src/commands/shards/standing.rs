@@ -144,11 +144,14 @@ mod tests {
 
     #[test]
     fn why_a_shard_is_not_read_is_told_by_the_rows() {
-        use ShardStatus::{Done, EndedTooEarly, Free, Hole, BeforeStart, Read, RowPending, Waits};
+        use ShardStatus::{BeforeStart, Done, EndedTooEarly, Free, Hole, Read, RowPending, Waits};
         let id = ShardId::from_index;
         let (trim, end) = (Position::TrimHorizon, Position::ShardEnd);
         check(&[], &[BeforeStart, BeforeStart, BeforeStart, Hole]);
-        check(&[(0, trim, Some("w"))], &[Read, RowPending(id(0)), RowPending(id(0)), RowPending(id(0))]);
+        check(
+            &[(0, trim, Some("w"))],
+            &[Read, RowPending(id(0)), RowPending(id(0)), RowPending(id(0))],
+        );
         check(
             &[(0, end, None), (1, trim, Some("w")), (2, trim, None)],
             &[Done, Read, Free, RowPending(id(1))],

@@ -42,8 +42,12 @@ fn told(decoded: DecodedAggregate) -> String {
     match decoded {
         DecodedAggregate::Plain(why) => format!("plain {why:?}"),
         DecodedAggregate::Records(records) => format!("records{}", list(records)),
-        DecodedAggregate::Misrouted { dropped, misrouted: stray } => format!("dropped {dropped} by {stray}"),
-        DecodedAggregate::Partial { kept, lost, why } => format!("lost {lost} {why:?} kept{}", list(kept)),
+        DecodedAggregate::Misrouted { dropped, misrouted: stray } => {
+            format!("dropped {dropped} by {stray}")
+        }
+        DecodedAggregate::Partial { kept, lost, why } => {
+            format!("lost {lost} {why:?} kept{}", list(kept))
+        }
     }
 }
 

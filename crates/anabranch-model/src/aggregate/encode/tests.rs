@@ -274,7 +274,9 @@ fn an_aggregate_and_its_own_key_stay_within_the_largest_record() {
     let data = vec![7; most];
     let mut builder = builder(&[("k", &data[..most / 2], None)]);
     let framing = builder.size_with(&entry(("k", &data[..most / 2], None))) - most / 2;
-    for (bytes, room) in [(most - framing + 1, PushResult::Full), (most - framing, PushResult::Added)] {
+    for (bytes, room) in
+        [(most - framing + 1, PushResult::Full), (most - framing, PushResult::Added)]
+    {
         let next = entry(("k", &data[..bytes], None));
         assert_eq!(builder.add_within(&next, usize::MAX), room, "{bytes}");
     }

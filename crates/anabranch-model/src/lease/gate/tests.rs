@@ -1,6 +1,6 @@
 //! The gate by example, with the merge whose other parent has no row yet.
 
-use super::{GateEvidence, Gate, GateListing, RowState, WaitReason, gate};
+use super::{Gate, GateEvidence, GateListing, RowState, WaitReason, gate};
 use crate::lease::listing::{LeaseListing, UnreadableRow};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
@@ -41,7 +41,8 @@ fn listed(list: &[Line], rows: &[Lease]) -> Arc<GateListing> {
 /// A list and a scan that leaves out rows that can't be read.
 fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<GateListing> {
     let unreadable = ids(unreadable.iter().copied()).into_iter();
-    let unreadable = unreadable.map(|key| UnreadableRow { key, why: "by the test".into() }).collect();
+    let unreadable =
+        unreadable.map(|key| UnreadableRow { key, why: "by the test".into() }).collect();
     Arc::new(GateListing::new(graph(list), &LeaseListing { rows: rows.to_vec(), unreadable }))
 }
 

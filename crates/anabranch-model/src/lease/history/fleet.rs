@@ -1,11 +1,11 @@
 //! The workers of an application, each step of each shard's reader on its own.
 
-use super::stream::{Dice, Stream};
+use super::stream::{SeededRng, Stream};
 use crate::coverage;
 use crate::ids::ShardId;
 use crate::lease::{
-    GateEvidence, Gate, Lease, GateListing, NewLease, OnInconsistentChild, Protocol, RowState, WaitReason,
-    first_sync, gate, sync,
+    Gate, GateEvidence, GateListing, Lease, NewLease, OnInconsistentChild, Protocol, RowState,
+    WaitReason, first_sync, gate, sync,
 };
 use crate::lineage::Lineage;
 use crate::position::{Position, StartPosition};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flaw {
+pub(super) enum LeaseHistoryFlaw {
     None,
     /// A merged child starts when one of its parents has ended.
     OneParentSuffices,
@@ -31,7 +31,7 @@ pub(super) enum Flaw {
 
 /// How often the interesting things happened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct HistoryCounts {
     pub(super) merges_started: u32,
     pub(super) waited_for_ancestor: u32,
     pub(super) waited_for_unlisted: u32,
@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub(super) repairs: u32,
 }
 
-impl AddAssign for Seen {
+impl AddAssign for HistoryCounts {
     fn add_assign(&mut self, more: Self) {
         self.merges_started += more.merges_started;
         self.waited_for_ancestor += more.waited_for_ancestor;
@@ -54,7 +54,7 @@ impl AddAssign for Seen {
 }
 
 /// How far the reader of an unfinished row has come. A crash takes it back to the gate.
-enum Phase {
+enum ReaderPhase {
     AtTheGate {
         evidence: GateEvidence,
         read_ahead: Vec<(ShardId, RowState)>,
@@ -72,17 +72,17 @@ enum Phase {
     },
 }
 
-impl Default for Phase {
+impl Default for ReaderPhase {
     fn default() -> Self {
         Self::AtTheGate { evidence: GateEvidence::default(), read_ahead: Vec::new() }
     }
 }
 
-pub(super) struct Fleet {
+pub(super) struct HistoryFleet {
     /// The table.
     rows: BTreeMap<ShardId, Lease>,
     /// The readers of unfinished rows that have begun anything.
-    phases: BTreeMap<ShardId, Phase>,
+    phases: BTreeMap<ShardId, ReaderPhase>,
     /// Shards of which a record was delivered, and those delivered whole.
     started: BTreeSet<ShardId>,
     drained: BTreeSet<ShardId>,
@@ -90,17 +90,17 @@ pub(super) struct Fleet {
     from: u64,
     start: StartPosition,
     protocol: Protocol,
-    flaw: Flaw,
+    flaw: LeaseHistoryFlaw,
     /// Whether some rows lack their range, as old versions of KCL leave them.
     rangeless: bool,
-    pub(super) seen: Seen,
+    pub(super) seen: HistoryCounts,
     /// What happened, in words, for whoever has to find out why a history went wrong.
     story: Vec<String>,
 }
 
-impl Fleet {
+impl HistoryFleet {
     /// The first sync, with crashes of which each leaves some rows behind.
-    pub(super) fn start(stream: &mut Stream, dice: &mut Dice, flaw: Flaw) -> Self {
+    pub(super) fn start(stream: &mut Stream, dice: &mut SeededRng, flaw: LeaseHistoryFlaw) -> Self {
         let start = match dice.below(3) {
             0 => StartPosition::TrimHorizon,
             1 => StartPosition::Latest,
@@ -116,7 +116,7 @@ impl Fleet {
             protocol: Protocol::Native { t0_ms: stream.now },
             flaw,
             rangeless: dice.one_in(2),
-            seen: Seen::default(),
+            seen: HistoryCounts::default(),
             story: Vec::new(),
         };
         let t0 = stream.now;
@@ -164,33 +164,33 @@ impl Fleet {
     }
 
     /// Lets the reader of one unfinished row do one thing.
-    pub(super) fn step(&mut self, stream: &Stream, dice: &mut Dice) -> Result<(), String> {
+    pub(super) fn step(&mut self, stream: &Stream, dice: &mut SeededRng) -> Result<(), String> {
         let unfinished: Vec<_> = self.rows.values().filter(|row| !row.is_ended()).collect();
         let Some(row) = dice.pick(&unfinished).map(|row| (*row).clone()) else { return Ok(()) };
         let id = row.key.shard.clone();
         let phase = self.phases.remove(&id).unwrap_or_default();
         let next = match phase {
-            Phase::AtTheGate { .. } | Phase::Scanning { .. } | Phase::Reading
+            ReaderPhase::AtTheGate { .. } | ReaderPhase::Scanning { .. } | ReaderPhase::Reading
                 if !stream.knows(&id) =>
             {
                 self.give_up(&id, stream, dice)
             }
-            Phase::Scanning { mut evidence, list, mut scan, up_to } => {
+            ReaderPhase::Scanning { mut evidence, list, mut scan, up_to } => {
                 scan.extend(self.rows.range(up_to..).map(|(_, row)| row.clone()));
                 evidence.listed(Arc::new(GateListing::new(list, &scan.into())));
-                Some(Phase::AtTheGate { evidence, read_ahead: Vec::new() })
+                Some(ReaderPhase::AtTheGate { evidence, read_ahead: Vec::new() })
             }
-            Phase::AtTheGate { evidence, read_ahead } => {
-                Some(self.ask(&row, evidence, read_ahead, stream, dice)?)
+            ReaderPhase::AtTheGate { evidence, read_ahead } => {
+                Some(self.advance_gate(&row, evidence, read_ahead, stream, dice)?)
             }
-            Phase::Reading if stream.closed_at(&id).is_none() => Some(Phase::Reading),
-            Phase::Reading => {
+            ReaderPhase::Reading if stream.closed_at(&id).is_none() => Some(ReaderPhase::Reading),
+            ReaderPhase::Reading => {
                 self.drained.insert(id.clone());
                 let mut rows: Vec<_> = stream.children(&id).map(NewLease::child).collect();
                 if dice.one_in(2) {
                     rows.reverse();
                 }
-                if self.flaw == Flaw::EndBeforeTheChildrensRows {
+                if self.flaw == LeaseHistoryFlaw::EndBeforeTheChildrensRows {
                     self.end(&id);
                     // The reader of an ended row is gone; the rows come later, or never.
                     if dice.one_in(2) {
@@ -200,13 +200,13 @@ impl Fleet {
                     }
                     None
                 } else {
-                    Some(Phase::MakingRows { rows })
+                    Some(ReaderPhase::MakingRows { rows })
                 }
             }
-            Phase::MakingRows { mut rows } => {
+            ReaderPhase::MakingRows { mut rows } => {
                 if let Some(new) = rows.pop() {
                     self.create(new, &format!("by {id}"));
-                    Some(Phase::MakingRows { rows })
+                    Some(ReaderPhase::MakingRows { rows })
                 } else {
                     self.end(&id);
                     None
@@ -224,27 +224,32 @@ impl Fleet {
     }
 
     /// The service no longer knows the shard: once a list confirms it, its heirs get rows.
-    fn give_up(&mut self, id: &ShardId, stream: &Stream, dice: &mut Dice) -> Option<Phase> {
+    fn give_up(
+        &mut self,
+        id: &ShardId,
+        stream: &Stream,
+        dice: &mut SeededRng,
+    ) -> Option<ReaderPhase> {
         let list = stream.any_list(dice);
         let heirs = list.successors(id, self.rows.get(id)?.range.as_ref())?;
         self.seen.lost_shards += u32::from(!self.drained.contains(id));
         self.seen.lost_rangeless += u32::from(self.rows[id].range.is_none());
         self.story.push(format!("{id} is gone"));
-        Some(Phase::MakingRows { rows: heirs.into_iter().map(NewLease::child).collect() })
+        Some(ReaderPhase::MakingRows { rows: heirs.into_iter().map(NewLease::child).collect() })
     }
 
-    fn ask(
+    fn advance_gate(
         &mut self,
         row: &Lease,
         mut evidence: GateEvidence,
         mut read_ahead: Vec<(ShardId, RowState)>,
         stream: &Stream,
-        dice: &mut Dice,
-    ) -> Result<Phase, String> {
+        dice: &mut SeededRng,
+    ) -> Result<ReaderPhase, String> {
         match self.decide(row, &evidence) {
             Gate::Open => {
                 self.begin(&row.key.shard, stream)?;
-                return Ok(Phase::Reading);
+                return Ok(ReaderPhase::Reading);
             }
             Gate::Wait { why, .. } => {
                 match why {
@@ -254,12 +259,12 @@ impl Fleet {
                     | WaitReason::ChildNotListed
                     | WaitReason::Unreadable(_) => {}
                 }
-                return Ok(Phase::default());
+                return Ok(ReaderPhase::default());
             }
             Gate::NeedList => {
                 let list = stream.any_list(dice);
                 let (mut scan, up_to): (Vec<_>, _) = match self.flaw {
-                    Flaw::UnlistedRowsDoNotCount => (Vec::new(), None),
+                    LeaseHistoryFlaw::UnlistedRowsDoNotCount => (Vec::new(), None),
                     // A long scan reads its rows at different moments.
                     _ if dice.one_in(2) => {
                         let ids: Vec<_> = self.rows.keys().cloned().collect();
@@ -269,11 +274,11 @@ impl Fleet {
                 };
                 if let Some(up_to) = up_to {
                     scan.extend(self.rows.range(..&up_to).map(|(_, row)| row.clone()));
-                    return Ok(Phase::Scanning { evidence, list, scan, up_to });
+                    return Ok(ReaderPhase::Scanning { evidence, list, scan, up_to });
                 }
                 evidence.listed(Arc::new(GateListing::new(list, &scan.into())));
             }
-            Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
+            Gate::NeedReads(ids) if self.flaw == LeaseHistoryFlaw::NewestRowFirst => {
                 let is_read = |id: &ShardId| read_ahead.iter().any(|(read, _)| read == id);
                 if let Some(id) = ids.iter().rev().find(|id| !is_read(id)) {
                     read_ahead.push((id.clone(), self.look(id)));
@@ -293,14 +298,14 @@ impl Fleet {
                 }
             }
         }
-        Ok(Phase::AtTheGate { evidence, read_ahead })
+        Ok(ReaderPhase::AtTheGate { evidence, read_ahead })
     }
 
     fn decide(&self, row: &Lease, evidence: &GateEvidence) -> Gate {
         let sound = gate(&row.key.shard, &row.parents, evidence);
         match (self.flaw, &sound) {
-            (Flaw::MissingRowIsAnEnd, Gate::NeedList) => Gate::Open,
-            (Flaw::OneParentSuffices, _) => {
+            (LeaseHistoryFlaw::MissingRowIsAnEnd, Gate::NeedList) => Gate::Open,
+            (LeaseHistoryFlaw::OneParentSuffices, _) => {
                 let mut each = row
                     .parents
                     .iter()
@@ -336,7 +341,7 @@ impl Fleet {
     }
 
     /// A worker dies: what its reader knew is gone, what it wrote stays.
-    pub(super) fn crash(&mut self, dice: &mut Dice) {
+    pub(super) fn crash(&mut self, dice: &mut SeededRng) {
         let reading: Vec<_> = self.phases.keys().cloned().collect();
         if let Some(id) = dice.pick(&reading) {
             self.phases.remove(id);
@@ -344,7 +349,7 @@ impl Fleet {
     }
 
     /// A sync over existing rows, which may die half-way.
-    pub(super) fn audit(&mut self, stream: &Stream, dice: &mut Dice) {
+    pub(super) fn audit(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let rows: Vec<_> = self.rows.values().cloned().collect();
         let list = stream.any_list(dice);
         let new = sync(&list, &rows, self.start, self.protocol, OnInconsistentChild::Refuse);
@@ -356,7 +361,7 @@ impl Fleet {
     }
 
     /// A finished row goes when a full list no longer shows its shard.
-    pub(super) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut Dice) {
+    pub(super) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let finished: Vec<_> = self.rows.values().filter(|row| row.is_ended()).collect();
         let Some(id) = dice.pick(&finished).map(|row| row.key.shard.clone()) else { return };
         if !stream.knows(&id) {
@@ -368,7 +373,7 @@ impl Fleet {
     /// Whether nothing is left to do but to read the open shards.
     pub(super) fn is_at_rest(&self, stream: &Stream) -> bool {
         self.rows.values().filter(|row| !row.is_ended()).all(|row| {
-            let reading = matches!(self.phases.get(&row.key.shard), Some(Phase::Reading));
+            let reading = matches!(self.phases.get(&row.key.shard), Some(ReaderPhase::Reading));
             reading && stream.closed_at(&row.key.shard).is_none()
         })
     }

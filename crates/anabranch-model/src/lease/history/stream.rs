@@ -6,9 +6,9 @@ use crate::lineage::{Lineage, Shard};
 use crate::sequence::SequenceNumber;
 
 /// Numbers that follow from a seed.
-pub(super) struct Dice(u64);
+pub(super) struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -52,16 +52,16 @@ fn number(time: u64) -> SequenceNumber {
 }
 
 impl Stream {
-    pub(super) fn new(dice: &mut Dice) -> Self {
+    pub(super) fn new(dice: &mut SeededRng) -> Self {
         let mut stream = Self { now: 0, horizon: 0, shards: Vec::new(), lists: Vec::new() };
         for range in HashRange::divide_all(1 + u32::try_from(dice.below(4)).unwrap()) {
-            stream.bear(range, None, None);
+            stream.add_shard(range, None, None);
         }
         stream.lists.push(stream.list());
         stream
     }
 
-    fn bear(&mut self, range: HashRange, parent: Option<ShardId>, adjacent: Option<ShardId>) {
+    fn add_shard(&mut self, range: HashRange, parent: Option<ShardId>, adjacent: Option<ShardId>) {
         let shard = Shard {
             id: ShardId::from_index(u32::try_from(self.shards.len()).unwrap()),
             parent,
@@ -79,7 +79,7 @@ impl Stream {
     }
 
     /// Splits, merges or trims.
-    pub(super) fn change(&mut self, dice: &mut Dice) {
+    pub(super) fn change(&mut self, dice: &mut SeededRng) {
         self.now += 1;
         match dice.below(7) {
             0..=2 => self.split(dice),
@@ -96,22 +96,22 @@ impl Stream {
         open
     }
 
-    fn split(&mut self, dice: &mut Dice) {
+    fn split(&mut self, dice: &mut SeededRng) {
         let open = self.open();
         let Some(shard) = dice.pick(&open).filter(|_| open.len() < 7) else { return };
         let (start, end) = (shard.range.start().0, shard.range.end().0);
         let at = start + (end - start) / (2 + u128::from(dice.below(3))) + 1;
         let Some((low, high)) = shard.range.split_at(HashKey(at)) else { return };
         self.close(&shard.id);
-        self.bear(low, Some(shard.id.clone()), None);
+        self.add_shard(low, Some(shard.id.clone()), None);
         // Some lists name a lone parent as the adjacent one.
         let (parent, adjacent) = (Some(shard.id.clone()), None);
         let (parent, adjacent) =
             if dice.one_in(4) { (adjacent, parent) } else { (parent, adjacent) };
-        self.bear(high, parent, adjacent);
+        self.add_shard(high, parent, adjacent);
     }
 
-    fn merge(&mut self, dice: &mut Dice) {
+    fn merge(&mut self, dice: &mut SeededRng) {
         let open = self.open();
         let pairs: Vec<_> = open.windows(2).collect();
         let Some([low, high]) = dice.pick(&pairs).copied() else { return };
@@ -119,7 +119,7 @@ impl Stream {
         self.close(&high.id);
         let range = low.range.join(&high.range).unwrap();
         let (first, second) = if dice.one_in(2) { (low, high) } else { (high, low) };
-        self.bear(range, Some(first.id.clone()), Some(second.id.clone()));
+        self.add_shard(range, Some(first.id.clone()), Some(second.id.clone()));
     }
 
     fn list_where(&self, is_listed: impl Fn(u64, Option<u64>) -> bool) -> Lineage {
@@ -133,7 +133,7 @@ impl Stream {
     }
 
     /// A full list as the service may give it: now and then some changes old.
-    pub(super) fn any_list(&self, dice: &mut Dice) -> Lineage {
+    pub(super) fn any_list(&self, dice: &mut SeededRng) -> Lineage {
         let age = if dice.one_in(3) { dice.below(4) } else { 0 };
         let at = self.lists.len().saturating_sub(1 + usize::try_from(age).unwrap());
         self.lists[at].clone()

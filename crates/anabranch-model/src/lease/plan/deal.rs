@@ -2,7 +2,7 @@
 
 use super::PlanSettings;
 use super::affinity::{affinity, of_lease, of_worker};
-use super::fleet::{PlannerFleet, LeaseStatus};
+use super::fleet::{LeaseStatus, PlannerFleet};
 use super::share::shares;
 use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
@@ -58,10 +58,15 @@ fn takes(fleet: &PlannerFleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<
     let lack = |at: usize| shares[at].saturating_sub(holdings[at]);
     let mut lacking: Vec<UnderloadedWorker> = (0..shares.len())
         .filter(|&at| lack(at) > 0)
-        .map(|at| UnderloadedWorker { taker: at, number: of_worker(fleet.takers[at]), lacks: lack(at) })
+        .map(|at| UnderloadedWorker {
+            taker: at,
+            number: of_worker(fleet.takers[at]),
+            lacks: lack(at),
+        })
         .collect();
     let mut takes = Vec::new();
-    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
+    let free =
+        fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
     for (at, counted) in free {
         let lease = of_lease(&counted.lease.row.key);
         let best = lacking.iter_mut().max_by_key(|it| (affinity(lease, it.number), it.taker));
@@ -118,7 +123,11 @@ impl UnderloadedQueue {
 }
 
 /// Which leases are to be handed over, within the cap of each giver and each taker.
-fn hand_overs_to_request(fleet: &PlannerFleet<'_>, deal: &Assignment, at_once: usize) -> Vec<LeaseAssignment> {
+fn hand_overs_to_request(
+    fleet: &PlannerFleet<'_>,
+    deal: &Assignment,
+    at_once: usize,
+) -> Vec<LeaseAssignment> {
     let mut takers = UnderloadedQueue::new(deal);
     let mut in_progress = HandOverCaps::read(fleet);
     let mut names = Vec::new();
@@ -175,7 +184,8 @@ impl<'a> HandOverCaps<'a> {
     pub(super) fn read(fleet: &PlannerFleet<'a>) -> Self {
         let mut read = Self { of_giver: BTreeMap::new(), to_taker: vec![0; fleet.takers.len()] };
         for counted in &fleet.leases {
-            if let (LeaseStatus::Arriving(taker), Some(giver)) = (counted.place, &counted.lease.row.owner)
+            if let (LeaseStatus::Arriving(taker), Some(giver)) =
+                (counted.place, &counted.lease.row.owner)
             {
                 read.begin(giver, taker);
             }

@@ -3,8 +3,8 @@
 use super::PlanningWorker;
 use crate::ids::StreamName;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeasePhase, WorkerStatus, WorkerSnapshot};
-use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
+use crate::lease::snapshot::{LeasePhase, WorkerSnapshot, WorkerStatus};
+use crate::lease::view::{FleetView, HolderStatus, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::collections::BTreeMap;
 
@@ -82,7 +82,8 @@ impl<'a> PlannerFleet<'a> {
     pub(super) fn read(view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Option<Self> {
         let my_row = view.worker(me.id).filter(|row| row.row.status != WorkerStatus::Fenced)?;
         // Whether this worker lives is for its own deadline to say, not for its own looks.
-        let lives = |id: &WorkerId| id == me.id || view.status_of(id, now_ms) == HolderStatus::Alive;
+        let lives =
+            |id: &WorkerId| id == me.id || view.status_of(id, now_ms) == HolderStatus::Alive;
         let takers: Vec<_> = view
             .workers()
             .iter()
@@ -99,7 +100,12 @@ impl<'a> PlannerFleet<'a> {
     /// The fleet and its leases, in one part for each set of workers that read the same streams. In
     /// most applications all read all, and there is one. Every worker of a part sees all of its
     /// leases, so all deal it alike.
-    pub(super) fn parts(&self, view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Vec<Self> {
+    pub(super) fn parts(
+        &self,
+        view: &'a FleetView,
+        me: PlanningWorker<'_>,
+        now_ms: u64,
+    ) -> Vec<Self> {
         let mut readers: BTreeMap<&StreamName, Vec<&'a WorkerId>> = BTreeMap::new();
         let mut parts: BTreeMap<Vec<&'a WorkerId>, Vec<&'a WatchedLease>> = BTreeMap::new();
         for lease in view.leases().iter().filter(|lease| lease.row.phase == LeasePhase::Ready) {
@@ -140,7 +146,13 @@ impl<'a> PlannerFleet<'a> {
         part
     }
 
-    fn place(&self, view: &FleetView, lease: &WatchedLease, me: &WorkerId, now_ms: u64) -> LeaseStatus {
+    fn place(
+        &self,
+        view: &FleetView,
+        lease: &WatchedLease,
+        me: &WorkerId,
+        now_ms: u64,
+    ) -> LeaseStatus {
         let Some(owner) = &lease.row.owner else { return LeaseStatus::Free };
         match view.status_of(owner, now_ms) {
             HolderStatus::Unowned | HolderStatus::Departed => return LeaseStatus::Free,
@@ -149,7 +161,8 @@ impl<'a> PlannerFleet<'a> {
             HolderStatus::Silent | HolderStatus::Alive => {}
         }
         let named = lease.row.requested.is_some();
-        let can_be_asked = !named && !lease.row.refused && !has_unanswered_request(view, lease, now_ms);
+        let can_be_asked =
+            !named && !lease.row.refused && !has_unanswered_request(view, lease, now_ms);
         match (self.taker_named_on(lease), self.taker(owner)) {
             (Some(taker), _) if !lease.row.refused => LeaseStatus::Arriving(taker),
             (_, Some(holder)) if can_be_asked => LeaseStatus::Held(holder),

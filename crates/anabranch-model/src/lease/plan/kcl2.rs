@@ -8,9 +8,9 @@
 //! lease that is on its way counts for the worker that asked.
 
 use super::fleet::ASK_AGAIN_LEASE_TIMES;
-use super::{LeaseMove, PlanningWorker, PlanSettings};
+use super::{LeaseMove, PlanSettings, PlanningWorker};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
+use crate::lease::view::{FleetView, HolderStatus, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,9 @@ fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     mine.filter_map(|lease| {
         let (key, term) = (lease.row.key.clone(), lease.row.counter);
         match &lease.row.requested {
-            Some(to) if to != me.id => Some(LeaseMove::HandOver { lease: key, term, to: to.clone() }),
+            Some(to) if to != me.id => {
+                Some(LeaseMove::HandOver { lease: key, term, to: to.clone() })
+            }
             _ if me.running.contains(&lease.row.key) => None,
             _ => Some(LeaseMove::Retake { lease: key, term }),
         }
@@ -66,7 +68,8 @@ fn withdrawals(view: &FleetView, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
     });
     let in_vain = mine.filter(|lease| {
         let waited_ms = lease.requested_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
-        view.holder(lease, now_ms) == HolderStatus::Alive && waited_ms >= view.hand_over_timeout_ms()
+        view.holder(lease, now_ms) == HolderStatus::Alive
+            && waited_ms >= view.hand_over_timeout_ms()
     });
     in_vain
         .map(|lease| {
@@ -88,8 +91,10 @@ pub fn round(
     let Some(scanned_ms) = view.polled_ms().filter(|_| !view.leases().is_empty()) else {
         return TakerRound::default();
     };
-    let (held, mut available): (Vec<_>, Vec<_>) =
-        view.leases().iter().partition(|lease| view.holder(lease, scanned_ms) == HolderStatus::Alive);
+    let (held, mut available): (Vec<_>, Vec<_>) = view
+        .leases()
+        .iter()
+        .partition(|lease| view.holder(lease, scanned_ms) == HolderStatus::Alive);
     let mut counts = BTreeMap::from([(me, 0)]);
     for holder in held.iter().filter_map(|lease| holder(lease)) {
         *counts.entry(holder).or_insert(0) += 1;
@@ -145,7 +150,11 @@ fn target(leases: usize, workers: usize, max: usize) -> (usize, usize) {
     (target.min(max), target.saturating_sub(max))
 }
 
-fn very_old<'a>(view: &'a FleetView, now_ms: u64, settings: &PlanSettings) -> Vec<&'a WatchedLease> {
+fn very_old<'a>(
+    view: &'a FleetView,
+    now_ms: u64,
+    settings: &PlanSettings,
+) -> Vec<&'a WatchedLease> {
     if !settings.kcl2.very_old_first {
         return Vec::new();
     }
@@ -172,7 +181,8 @@ fn ask<'a>(
     random: &mut JavaRandom,
     settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let asked = view.leases().iter().filter(|lease| lease.row.requested.as_ref() == Some(me)).count();
+    let asked =
+        view.leases().iter().filter(|lease| lease.row.requested.as_ref() == Some(me)).count();
     let room = settings.hand_overs_at_once.saturating_sub(asked);
     let mut moves: Vec<LeaseMove> = Vec::new();
     // Workers whose leases can't be asked for now. They count all the same.

@@ -5,12 +5,12 @@
 
 use super::affinity::{affinity, of_lease, of_worker};
 use super::deal::{Assignment, assign};
-use super::fleet::{PlannerFleet, LeaseStatus};
+use super::fleet::{LeaseStatus, PlannerFleet};
 use super::weight::exchanges;
-use super::{Balance, LeaseMove, PlanningWorker, PlanSettings};
+use super::{Balance, LeaseMove, PlanSettings, PlanningWorker};
 use crate::lease::shuffle::JavaRandom;
 use crate::lease::snapshot::{LeasePhase, WorkerStatus};
-use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
+use crate::lease::view::{FleetView, HolderStatus, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
 
@@ -142,7 +142,12 @@ fn withdraw(lease: &WatchedLease, taker: &WorkerId) -> LeaseMove {
 
 /// Names on my leases of workers that can't take them any more. They would keep others from
 /// asking. A worker that is only not listed yet may have joined just now.
-fn stale_requests(view: &FleetView, fleet: &PlannerFleet<'_>, me: PlanningWorker<'_>, now_ms: u64) -> Vec<LeaseMove> {
+fn stale_requests(
+    view: &FleetView,
+    fleet: &PlannerFleet<'_>,
+    me: PlanningWorker<'_>,
+    now_ms: u64,
+) -> Vec<LeaseMove> {
     let mine =
         fleet.leases.iter().filter(|counted| counted.lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|counted| {
@@ -220,7 +225,12 @@ fn takes(
 }
 
 /// Whether a free lease waits for workers that may be about to join: one was new just now.
-fn is_settling(fleet: &PlannerFleet<'_>, lease: &WatchedLease, now_ms: u64, settings: &PlanSettings) -> bool {
+fn is_settling(
+    fleet: &PlannerFleet<'_>,
+    lease: &WatchedLease,
+    now_ms: u64,
+    settings: &PlanSettings,
+) -> bool {
     let complete_for_ms = now_ms.saturating_sub(fleet.complete_since_ms);
     let free_for_ms = lease.free_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
     complete_for_ms < settings.join_settle_ms
@@ -240,7 +250,8 @@ fn untaken_by_assignee<'a>(
     let is_old = |lease: &WatchedLease| {
         lease.free_since_ms.is_some_and(|since| now_ms.saturating_sub(since) > limit_ms)
     };
-    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
+    let free =
+        fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
     free.filter(|(at, counted)| {
         is_old(counted.lease) && deal.takes.binary_search(&(*at, me)).is_err()
     })

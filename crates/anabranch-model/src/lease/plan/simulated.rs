@@ -1,10 +1,12 @@
 //! A fleet in one table, for tests: every worker looks, plans, and its moves are carried out as
 //! conditional writes, one worker after the other.
 
-use super::{LeaseMove, PlanningWorker, PlanSettings, plan};
+use super::{LeaseMove, PlanSettings, PlanningWorker, plan};
 use crate::lease::row::LeaseKey;
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use crate::lease::snapshot::{
+    FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
+};
 use crate::lease::table::Layout;
 use crate::lease::view::FleetView;
 use crate::lease::worker::WorkerId;
@@ -25,7 +27,7 @@ pub(super) const LEASE_TIME: u64 = LOOK * LEASE_ROUNDS as u64;
 
 /// What happened in a round, or in several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RoundTally {
     pub(super) fences: usize,
     pub(super) takes: usize,
     pub(super) names: usize,
@@ -38,8 +40,8 @@ pub(super) struct Tally {
     pub(super) planned: usize,
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, other: Tally) {
+impl RoundTally {
+    pub(super) fn add(&mut self, other: RoundTally) {
         self.fences += other.fences;
         self.takes += other.takes;
         self.names += other.names;
@@ -52,7 +54,7 @@ impl Tally {
 }
 
 /// A process.
-pub(super) struct Process {
+pub(super) struct SimulatedProcess {
     view: FleetView,
     running: BTreeSet<LeaseKey>,
     /// What is left of its last plan, when workers act one by one.
@@ -68,12 +70,12 @@ pub(super) struct Process {
 }
 
 /// The table and the processes.
-pub(super) struct World {
+pub(super) struct SimulatedFleet {
     pub(super) now_ms: u64,
     pub(super) settings: PlanSettings,
     pub(super) workers: BTreeMap<WorkerId, WorkerSnapshot>,
     pub(super) leases: BTreeMap<LeaseKey, LeaseSnapshot>,
-    pub(super) processes: BTreeMap<WorkerId, Process>,
+    pub(super) processes: BTreeMap<WorkerId, SimulatedProcess>,
     /// One in so many looks shows the table as it was a round ago.
     pub(super) stale_one_in: Option<u32>,
     before: FleetSnapshot,
@@ -100,7 +102,7 @@ pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSnapshot {
     }
 }
 
-impl World {
+impl SimulatedFleet {
     pub(super) fn new(settings: PlanSettings, seed: u64) -> Self {
         Self {
             now_ms: 0,
@@ -134,7 +136,8 @@ impl World {
         let (running, to_do) = (BTreeSet::new(), VecDeque::new());
         let (dead, stuck, planned_ms) = (false, false, 0);
         let beat_rounds = (lease_time_ms / LOOK / 3).max(1);
-        let process = Process { view, running, to_do, planned_ms, beat_rounds, dead, stuck };
+        let process =
+            SimulatedProcess { view, running, to_do, planned_ms, beat_rounds, dead, stuck };
         self.processes.insert(id, process);
     }
 
@@ -170,7 +173,7 @@ impl World {
     }
 
     /// Everyone beats and looks; then, in random order, everyone carries out what it planned.
-    pub(super) fn round(&mut self) -> Tally {
+    pub(super) fn round(&mut self) -> RoundTally {
         self.now_ms += LOOK;
         for (id, process) in &self.processes {
             let beats = !process.dead && (self.now_ms / LOOK).is_multiple_of(process.beat_rounds);
@@ -196,7 +199,7 @@ impl World {
         }
         self.before = fresh;
         self.random.shuffle(&mut plans);
-        let mut tally = Tally::default();
+        let mut tally = RoundTally::default();
         for (id, moves) in plans {
             for planned in moves {
                 tally.planned += 1;
@@ -210,7 +213,7 @@ impl World {
     /// Any worker does its next thing: it carries out up to `most` moves of its plan, or looks and
     /// plans anew when nothing is left of it. So every look is of another moment, and a plan grows
     /// old while the others act.
-    pub(super) fn turn(&mut self, most: usize) -> Tally {
+    pub(super) fn turn(&mut self, most: usize) -> RoundTally {
         self.now_ms += TURN;
         let ids = self.living();
         let at = self.random.below(u32::try_from(ids.len()).unwrap()) as usize;
@@ -224,10 +227,10 @@ impl World {
             process.view.observe(seen_by(&self.workers, id, fresh), self.now_ms);
             let me = PlanningWorker { id, running: &process.running };
             process.to_do = plan(&process.view, me, self.now_ms, tie_break, &self.settings).into();
-            return Tally::default();
+            return RoundTally::default();
         }
         let moves: Vec<_> = process.to_do.drain(..most.min(process.to_do.len())).collect();
-        let mut tally = Tally { planned: moves.len(), ..Tally::default() };
+        let mut tally = RoundTally { planned: moves.len(), ..RoundTally::default() };
         for planned in moves {
             self.carry_out(id, planned, &mut tally);
         }
@@ -235,7 +238,7 @@ impl World {
     }
 
     /// A worker that leaves has drained what nobody asked for by the time it is asked nothing.
-    fn finish_leaving(&mut self, id: &WorkerId, tally: &mut Tally) {
+    fn finish_leaving(&mut self, id: &WorkerId, tally: &mut RoundTally) {
         let leaving = self.workers.get(id).is_some_and(|row| row.status == WorkerStatus::Leaving);
         if !leaving {
             return;
@@ -254,7 +257,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, me: &WorkerId, planned: LeaseMove, tally: &mut Tally) {
+    fn carry_out(&mut self, me: &WorkerId, planned: LeaseMove, tally: &mut RoundTally) {
         let applied = match &planned {
             LeaseMove::Fence { worker, counter } => {
                 let row = self.workers.get_mut(worker).filter(|row| row.counter == *counter);
@@ -345,15 +348,15 @@ impl World {
     }
 
     /// Some rounds, whatever happens in them.
-    pub(super) fn pass_rounds(&mut self, rounds: usize) -> Tally {
-        let mut tally = Tally::default();
+    pub(super) fn pass_rounds(&mut self, rounds: usize) -> RoundTally {
+        let mut tally = RoundTally::default();
         (0..rounds).for_each(|_| tally.add(self.round()));
         tally
     }
 
     /// Rounds until three in a row planned nothing. Returns how many there were and what happened.
-    pub(super) fn settle(&mut self, most_rounds: usize) -> (usize, Tally) {
-        let mut total = Tally::default();
+    pub(super) fn settle(&mut self, most_rounds: usize) -> (usize, RoundTally) {
+        let mut total = RoundTally::default();
         let mut quiet = 0;
         for round in 1..=most_rounds + 3 {
             let tally = self.round();

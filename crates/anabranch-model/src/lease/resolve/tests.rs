@@ -3,8 +3,8 @@
 use super::{Resolution, resolve};
 use crate::hash::{HashKey, HashRange};
 use crate::lease::{
-    Checkpoint, LeaseToken, Layout, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, StoredRow,
-    StreamChange, LeaseTable, WorkerChange, WorkerId, Write,
+    Checkpoint, Layout, LeaseChange, LeaseKey, LeaseTable, LeaseToken, NewLease, Nonce, StoredRow,
+    StreamChange, WorkerChange, WorkerId, Write, WriteOutcome,
 };
 use crate::position::Position;
 use crate::sequence::SequenceNumber;
@@ -71,7 +71,9 @@ fn read(table: &LeaseTable, write: &Write) -> StoredRow {
     match write {
         Write::Lease { key, .. } => StoredRow::of_lease(table.lease(key)),
         Write::Worker { id, .. } => StoredRow::of_worker(table.worker(id)),
-        Write::Stream { stream, .. } => StoredRow::of_stream(table.application().streams.get(stream)),
+        Write::Stream { stream, .. } => {
+            StoredRow::of_stream(table.application().streams.get(stream))
+        }
     }
 }
 

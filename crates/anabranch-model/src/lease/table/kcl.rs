@@ -129,10 +129,14 @@ fn step_owned(lease: &mut Lease, owner: &WorkerId, counter: u64) -> Result<(), W
 
 fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     match (&lease.owner, &lease.hand_over) {
-        (Some(owner), _) if owner == taker || !owner.supports_hand_over() => Err(WriteRefusal::NoOwner),
+        (Some(owner), _) if owner == taker || !owner.supports_hand_over() => {
+            Err(WriteRefusal::NoOwner)
+        }
         (None, _) => Err(WriteRefusal::NoOwner),
         (_, HandOver::Refused) => Err(WriteRefusal::HandOverRefused),
-        (_, HandOver::Requested { taker: asked }) if asked != taker => Err(WriteRefusal::RequestedByOther),
+        (_, HandOver::Requested { taker: asked }) if asked != taker => {
+            Err(WriteRefusal::RequestedByOther)
+        }
         (_, HandOver::Requested { .. } | HandOver::None) => Ok(()),
     }
 }

@@ -10,9 +10,9 @@ pub mod native;
 pub mod kcl;
 
 use super::application::ApplicationFacts;
-use super::outcome::{WriteOutcome, WriteRefusal, StoredRow};
+use super::outcome::{StoredRow, WriteOutcome, WriteRefusal};
 use super::row::{Lease, LeaseKey};
-use super::worker::{WorkerRow, WorkerId};
+use super::worker::{WorkerId, WorkerRow};
 use super::write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
@@ -121,7 +121,12 @@ impl LeaseTable {
         }
     }
 
-    fn change_worker(&mut self, id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> WriteOutcome {
+    fn change_worker(
+        &mut self,
+        id: &WorkerId,
+        change: &WorkerChange,
+        nonce: Nonce,
+    ) -> WriteOutcome {
         if self.layout == Layout::Kcl {
             return WriteOutcome::Refused { why: WriteRefusal::Unsupported, now: None };
         }

@@ -26,7 +26,7 @@ use crate::lease::application::StreamFacts;
 use crate::lease::checkpoint::Checkpoint;
 use crate::lease::outcome::WriteRefusal;
 use crate::lease::row::{HandOver, Lease, LeaseKey, NewLease};
-use crate::lease::worker::{WorkerRow, WorkerId, WorkerState};
+use crate::lease::worker::{WorkerId, WorkerRow, WorkerState};
 use crate::lease::write::{LeaseChange, Nonce, StreamChange, WorkerChange};
 use crate::position::Position;
 
@@ -38,12 +38,18 @@ pub fn lease_after(
     row: Option<&Lease>,
 ) -> Result<Option<Lease>, WriteRefusal> {
     if let LeaseChange::Create(new) = change {
-        return if row.is_some() { Err(WriteRefusal::Exists) } else { Ok(Some(first(new, key, nonce))) };
+        return if row.is_some() {
+            Err(WriteRefusal::Exists)
+        } else {
+            Ok(Some(first(new, key, nonce)))
+        };
     }
     let mut lease = row.ok_or(WriteRefusal::Missing)?.clone();
     lease.nonce = nonce;
     match change {
-        LeaseChange::Create(_) | LeaseChange::Renew { .. } => return Err(WriteRefusal::Unsupported),
+        LeaseChange::Create(_) | LeaseChange::Renew { .. } => {
+            return Err(WriteRefusal::Unsupported);
+        }
         LeaseChange::Take { taker, term } => {
             at_term(&lease, *term)?;
             change_hands(&mut lease, Some(taker));
@@ -186,7 +192,9 @@ fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
         (None, _) => Err(WriteRefusal::NoOwner),
         (Some(owner), _) if owner == taker => Err(WriteRefusal::NoOwner),
         (_, HandOver::Refused) => Err(WriteRefusal::HandOverRefused),
-        (_, HandOver::Requested { .. }) if named(lease, taker).is_err() => Err(WriteRefusal::RequestedByOther),
+        (_, HandOver::Requested { .. }) if named(lease, taker).is_err() => {
+            Err(WriteRefusal::RequestedByOther)
+        }
         (_, HandOver::Requested { .. } | HandOver::None) => Ok(()),
     }
 }

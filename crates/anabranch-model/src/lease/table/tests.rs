@@ -2,18 +2,18 @@
 
 use super::{Layout, LeaseTable};
 use crate::hash::{HashKey, HashRange};
-use crate::lease::outcome::{WriteRefusal, StoredRow};
+use crate::lease::outcome::{StoredRow, WriteRefusal};
 use crate::lease::{
-    Checkpoint, HandOver, LeaseToken, Lease, LeaseChange, LeaseKey, NewLease, Nonce, PendingCheckpoint,
-    StreamChange, WorkerChange, WorkerId, Write,
+    Checkpoint, HandOver, Lease, LeaseChange, LeaseKey, LeaseToken, NewLease, Nonce,
+    PendingCheckpoint, StreamChange, WorkerChange, WorkerId, Write,
 };
 use crate::position::Position;
 use crate::sequence::SequenceNumber;
 use Layout::{Kcl, Native};
 use WriteRefusal::{
-    CheckpointMoved, CounterMoved, Exists, Fenced, CheckpointBehind, HandOverRefused, Missing,
-    RequestedByOther, NoOwner, NotEnded, NotRequested, NotOwner, OtherStream, StillAlive, StillReferenced,
-    TermMoved, Unsupported,
+    CheckpointBehind, CheckpointMoved, CounterMoved, Exists, Fenced, HandOverRefused, Missing,
+    NoOwner, NotEnded, NotOwner, NotRequested, OtherStream, RequestedByOther, StillAlive,
+    StillReferenced, TermMoved, Unsupported,
 };
 
 fn id(name: &str) -> WorkerId {
@@ -170,7 +170,10 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
         (&[name("b", 1), hold("a", 0).hand_over(&id("b"), nonce)], Some(TermMoved)),
         // The late pass of an owner that took its own row again.
         (&[name("b", 1), take("a", 1), hold("a", 1).hand_over(&id("b"), nonce)], Some(TermMoved)),
-        (&[name("b", 1), take("a", 1), hold("a", 2).hand_over(&id("b"), nonce)], Some(NotRequested)),
+        (
+            &[name("b", 1), take("a", 1), hold("a", 2).hand_over(&id("b"), nonce)],
+            Some(NotRequested),
+        ),
         (&[checkpoint("a", 1, start(), at(5))], None),
         (&[checkpoint("b", 1, start(), at(5))], Some(NotOwner)),
         (&[checkpoint("a", 0, start(), at(5))], Some(TermMoved)),
@@ -181,7 +184,10 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
             &[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, start(), at(4))],
             Some(CheckpointMoved),
         ),
-        (&[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, at(5), at(4))], Some(CheckpointBehind)),
+        (
+            &[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, at(5), at(4))],
+            Some(CheckpointBehind),
+        ),
         (&[end("a", 1, start())], None),
         (&[end("a", 1, at(1))], Some(CheckpointMoved)),
         (&[end("b", 1, start())], Some(NotOwner)),
@@ -265,7 +271,10 @@ fn a_term_moves_with_the_owner_and_with_nothing_else() {
     };
     let (a, b) = (id("a"), id("b"));
     assert_eq!(moved(&[]), (Some(a.clone()), 1, HandOver::None));
-    assert_eq!(moved(&[name("b", 1)]), (Some(a.clone()), 1, HandOver::Requested { taker: b.clone() }));
+    assert_eq!(
+        moved(&[name("b", 1)]),
+        (Some(a.clone()), 1, HandOver::Requested { taker: b.clone() })
+    );
     assert_eq!(moved(&[checkpoint("a", 1, start(), at(1))]), (Some(a), 1, HandOver::None));
     let pass = hold("a", 1).hand_over(&b, Nonce(7));
     assert_eq!(moved(&[name("b", 1), pass]), (Some(b.clone()), 2, HandOver::None));

@@ -43,11 +43,27 @@ fn a_worker_is_silent_after_a_full_lease_time_without_a_beat_by_my_clock() {
     check_native(&[(Some((1, Active)), 5000)], 5999, HolderStatus::Alive);
     check_native(&[(Some((1, Active)), 5000)], 6000, HolderStatus::Silent);
     // The time starts at the reply that showed the change, not at later looks that don't.
-    check_native(&[(Some((1, Active)), 5000), (Some((1, Active)), 5900)], 6000, HolderStatus::Silent);
-    check_native(&[(Some((1, Active)), 5000), (Some((2, Active)), 5900)], 6000, HolderStatus::Alive);
-    check_native(&[(Some((1, Active)), 5000), (Some((2, Active)), 5900)], 6900, HolderStatus::Silent);
+    check_native(
+        &[(Some((1, Active)), 5000), (Some((1, Active)), 5900)],
+        6000,
+        HolderStatus::Silent,
+    );
+    check_native(
+        &[(Some((1, Active)), 5000), (Some((2, Active)), 5900)],
+        6000,
+        HolderStatus::Alive,
+    );
+    check_native(
+        &[(Some((1, Active)), 5000), (Some((2, Active)), 5900)],
+        6900,
+        HolderStatus::Silent,
+    );
     // A counter that went back was moved too.
-    check_native(&[(Some((9, Active)), 5000), (Some((1, Active)), 5900)], 6000, HolderStatus::Alive);
+    check_native(
+        &[(Some((9, Active)), 5000), (Some((1, Active)), 5900)],
+        6000,
+        HolderStatus::Alive,
+    );
     check_native(&[(Some((1, Leaving)), 5000)], 6000, HolderStatus::Silent);
     // A clock that seems to go back ages nothing.
     check_native(&[(Some((1, Active)), 5000)], 4000, HolderStatus::Alive);
@@ -57,7 +73,11 @@ fn a_worker_is_silent_after_a_full_lease_time_without_a_beat_by_my_clock() {
 fn what_a_fenced_worker_owned_is_free_at_once() {
     use WorkerStatus::{Active, Fenced};
     check_native(&[(Some((1, Fenced)), 5000)], 5000, HolderStatus::Departed);
-    check_native(&[(Some((1, Active)), 5000), (Some((2, Fenced)), 5100)], 5100, HolderStatus::Departed);
+    check_native(
+        &[(Some((1, Active)), 5000), (Some((2, Fenced)), 5100)],
+        5100,
+        HolderStatus::Departed,
+    );
 }
 
 #[test]
@@ -71,7 +91,11 @@ fn an_owner_without_a_row_is_watched_for_a_full_lease_time() {
     check_native(&[(Some((1, Active)), 4000), (None, 5000)], 5999, HolderStatus::WithoutRow);
     // It had only just joined: one list was older than the other.
     check_native(&[(None, 5000), (Some((1, Active)), 5900)], 6500, HolderStatus::Alive);
-    check_native(&[(None, 5000), (Some((1, Active)), 5500), (None, 5900)], 6500, HolderStatus::WithoutRow);
+    check_native(
+        &[(None, 5000), (Some((1, Active)), 5500), (None, 5900)],
+        6500,
+        HolderStatus::WithoutRow,
+    );
 }
 
 /// Who stands behind a lease of `a` for a watcher with [`LEASE_TIME`], after looks that showed the
@@ -79,10 +103,15 @@ fn an_owner_without_a_row_is_watched_for_a_full_lease_time() {
 fn check_own_time(looks: &[(Option<u64>, u64)], now_ms: u64, expected: HolderStatus) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (own_ms, reply_ms) in looks {
-        let row =
-            |ms: &u64| WorkerSnapshot { lease_time_ms: Some(*ms), ..worker("a", 1, WorkerStatus::Active) };
+        let row = |ms: &u64| WorkerSnapshot {
+            lease_time_ms: Some(*ms),
+            ..worker("a", 1, WorkerStatus::Active)
+        };
         let leases = vec![lease("1", Some("a"), 7)];
-        view.observe(FleetSnapshot { workers: own_ms.iter().map(row).collect(), leases }, *reply_ms);
+        view.observe(
+            FleetSnapshot { workers: own_ms.iter().map(row).collect(), leases },
+            *reply_ms,
+        );
     }
     let holder = view.holder(&view.leases()[0], now_ms);
     assert_eq!(holder, expected, "{looks:?} at {now_ms}");
@@ -90,7 +119,7 @@ fn check_own_time(looks: &[(Option<u64>, u64)], now_ms: u64, expected: HolderSta
 
 #[test]
 fn a_worker_is_silent_after_its_own_lease_time_not_after_mine() {
-    use HolderStatus::{Alive, Departed, WithoutRow, Silent};
+    use HolderStatus::{Alive, Departed, Silent, WithoutRow};
     for own_ms in [1, LEASE_TIME / 6, LEASE_TIME, 6 * LEASE_TIME, 3_600_000] {
         check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms - 1, Alive);
         check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms, Silent);
@@ -105,8 +134,10 @@ fn a_worker_is_silent_after_its_own_lease_time_not_after_mine() {
 #[test]
 fn an_owner_that_never_had_a_row_gets_the_longest_lease_time_of_the_fleet() {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
-    let other =
-        WorkerSnapshot { lease_time_ms: Some(4 * LEASE_TIME), ..worker("b", 1, WorkerStatus::Active) };
+    let other = WorkerSnapshot {
+        lease_time_ms: Some(4 * LEASE_TIME),
+        ..worker("b", 1, WorkerStatus::Active)
+    };
     let look = |workers| FleetSnapshot { workers, leases: vec![lease("1", Some("a"), 7)] };
     view.observe(look(vec![other]), 5000);
     view.observe(look(vec![]), 5500);
@@ -115,7 +146,12 @@ fn an_owner_that_never_had_a_row_gets_the_longest_lease_time_of_the_fleet() {
 }
 
 /// Looks at one row of KCL's: owner, counter, reply.
-fn check_kcl(looks: &[(Option<&str>, u64, u64)], now_ms: u64, holder: HolderStatus, moved: LastBeat) {
+fn check_kcl(
+    looks: &[(Option<&str>, u64, u64)],
+    now_ms: u64,
+    holder: HolderStatus,
+    moved: LastBeat,
+) {
     let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 500);
     for (owner, counter, reply_ms) in looks {
         let leases = vec![lease("1", *owner, *counter)];
@@ -127,7 +163,7 @@ fn check_kcl(looks: &[(Option<&str>, u64, u64)], now_ms: u64, holder: HolderStat
 
 #[test]
 fn in_kcls_layout_each_lease_is_its_own_heart() {
-    use HolderStatus::{Alive, Unowned, Silent};
+    use HolderStatus::{Alive, Silent, Unowned};
     use LastBeat::{At, Never};
     // Owned at first sight: renewed now. Unowned: infinitely old.
     check_kcl(&[(Some("a"), 1, 5000)], 6000, Alive, At(5000));
@@ -168,19 +204,28 @@ fn in_kcls_layout_the_id_of_our_own_workers_says_their_lease_time() {
 fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
     let counters = [("1".to_owned(), 5)].into_iter().collect();
     let survey = KclProbe { counters, ..KclProbe::default() };
-    for (counter, moved, holder) in
-        [(5, LastBeat::At(1000), HolderStatus::Silent), (6, LastBeat::At(3000), HolderStatus::Alive)]
-    {
-        let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 500).after(ProbeBaseline::new(&survey, 1000));
+    for (counter, moved, holder) in [
+        (5, LastBeat::At(1000), HolderStatus::Silent),
+        (6, LastBeat::At(3000), HolderStatus::Alive),
+    ] {
+        let mut view =
+            FleetView::new(Layout::Kcl, LEASE_TIME, 500).after(ProbeBaseline::new(&survey, 1000));
         let leases = vec![lease("1", Some("java"), counter), lease("2", Some("java"), 5)];
         view.observe(FleetSnapshot { workers: vec![], leases }, 3000);
         let seen =
             |at: usize| (view.leases()[at].heartbeat.moved, view.holder(&view.leases()[at], 3000));
         assert_eq!(seen(0), (moved, holder));
-        assert_eq!(seen(1), (LastBeat::At(3000), HolderStatus::Alive), "the survey did not show it");
+        assert_eq!(
+            seen(1),
+            (LastBeat::At(3000), HolderStatus::Alive),
+            "the survey did not show it"
+        );
         // It counts for the first look alone: the row may have been deleted and made again.
         view.observe(FleetSnapshot::default(), 3500);
-        view.observe(FleetSnapshot { workers: vec![], leases: vec![lease("1", Some("java"), 5)] }, 4000);
+        view.observe(
+            FleetSnapshot { workers: vec![], leases: vec![lease("1", Some("java"), 5)] },
+            4000,
+        );
         assert_eq!(view.leases()[0].heartbeat.moved, LastBeat::At(4000));
     }
 }
@@ -188,7 +233,8 @@ fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
 #[test]
 fn a_row_that_vanished_is_new_when_it_comes_back() {
     let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 500);
-    let look = |key: &str| FleetSnapshot { workers: vec![], leases: vec![lease(key, Some("a"), 1)] };
+    let look =
+        |key: &str| FleetSnapshot { workers: vec![], leases: vec![lease(key, Some("a"), 1)] };
     view.observe(look("1"), 1000);
     view.observe(look("2"), 1500);
     view.observe(look("1"), 2500);
@@ -216,12 +262,17 @@ fn a_look_may_list_rows_in_any_order() {
 fn check_names(looks: &[(Option<&str>, u64)], since: Option<u64>, in_vain: Option<u64>) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (i, (named, term)) in looks.iter().enumerate() {
-        let row = LeaseSnapshot { requested: named.map(Into::into), ..lease("1", Some("a"), *term) };
+        let row =
+            LeaseSnapshot { requested: named.map(Into::into), ..lease("1", Some("a"), *term) };
         let workers = vec![worker("a", i as u64, WorkerStatus::Active)];
         view.observe(FleetSnapshot { workers, leases: vec![row] }, 300 * i as u64);
     }
     let lease = &view.leases()[0];
-    assert_eq!((lease.requested_since_ms, lease.unanswered_since_ms), (since, in_vain), "{looks:?}");
+    assert_eq!(
+        (lease.requested_since_ms, lease.unanswered_since_ms),
+        (since, in_vain),
+        "{looks:?}"
+    );
 }
 
 #[test]

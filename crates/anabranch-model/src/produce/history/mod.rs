@@ -9,20 +9,20 @@ mod world;
 mod throughput;
 
 use super::settings::Aggregation;
-use weather::{CALM, Flaw, STORM, Weather};
-use world::World;
+use weather::{CALM, NetworkFaultRates, ProduceHistoryFlaw, STORM};
+use world::ProduceWorld;
 
 /// Runs seeds and panics with the first one that breaks a promise.
-fn check(name: &str, seeds: u64, weather: Weather) {
+fn check(name: &str, seeds: u64, weather: NetworkFaultRates) {
     for seed in 0..seeds {
-        let (problems, ..) = World::new(seed, weather, Flaw::None).run();
+        let (problems, ..) = ProduceWorld::new(seed, weather, ProduceHistoryFlaw::None).run();
         assert!(problems.is_empty(), "{name}, seed {seed}: {problems:#?}");
     }
 }
 
 /// How many of some runs with a flaw break a promise.
-fn caught(seeds: u64, weather: Weather, flaw: Flaw) -> usize {
-    (0..seeds).filter(|seed| !World::new(*seed, weather, flaw).run().0.is_empty()).count()
+fn caught(seeds: u64, weather: NetworkFaultRates, flaw: ProduceHistoryFlaw) -> usize {
+    (0..seeds).filter(|seed| !ProduceWorld::new(*seed, weather, flaw).run().0.is_empty()).count()
 }
 
 const MODES: [Aggregation; 3] = [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off];
@@ -30,66 +30,71 @@ const MODES: [Aggregation; 3] = [Aggregation::ByShard, Aggregation::ByKey, Aggre
 #[test]
 fn a_calm_stream_takes_everything_in_order() {
     for aggregation in MODES {
-        check("calm", 20, Weather { aggregation, ..CALM });
+        check("calm", 20, NetworkFaultRates { aggregation, ..CALM });
     }
 }
 
 #[test]
 fn order_and_outcomes_hold_through_failures_and_reshards() {
     for aggregation in MODES {
-        check("storm", 60, Weather { aggregation, ..STORM });
+        check("storm", 60, NetworkFaultRates { aggregation, ..STORM });
     }
 }
 
 #[test]
 fn order_and_outcomes_hold_when_the_stream_is_made_anew() {
-    let weather = Weather { recreations: true, ..STORM };
+    let weather = NetworkFaultRates { recreations: true, ..STORM };
     check("anew", 50, weather);
-    check("anew, no reshards", 30, Weather { reshards: false, ..weather });
+    check("anew, no reshards", 30, NetworkFaultRates { reshards: false, ..weather });
 }
 
 #[test]
 fn holes_stop_their_keys_through_everything() {
     for aggregation in MODES {
-        check("refusals", 40, Weather { aggregation, refusals: 15, ..STORM });
-        check("deadlines", 40, Weather { aggregation, deadline_ms: Some(600), ..STORM });
+        check("refusals", 40, NetworkFaultRates { aggregation, refusals: 15, ..STORM });
+        check("deadlines", 40, NetworkFaultRates { aggregation, deadline_ms: Some(600), ..STORM });
     }
 }
 
 #[test]
 fn a_refusal_of_the_caller_gives_up_no_record_and_keeps_the_order() {
     for aggregation in MODES {
-        check("denials", 40, Weather { aggregation, denials: true, ..STORM });
+        check("denials", 40, NetworkFaultRates { aggregation, denials: true, ..STORM });
         let numbered = aggregation == Aggregation::ByShard;
-        check("denials alone", 20, Weather { aggregation, numbered, denials: true, ..CALM });
+        check(
+            "denials alone",
+            20,
+            NetworkFaultRates { aggregation, numbered, denials: true, ..CALM },
+        );
     }
-    check("no list", 20, Weather { denials: true, list_failures: 100, ..STORM });
+    check("no list", 20, NetworkFaultRates { denials: true, list_failures: 100, ..STORM });
     // Where there are deadlines, or a stream that is gone, records may be given up for these.
-    check("anew", 30, Weather { denials: true, recreations: true, ..STORM });
-    check("deadlines", 30, Weather { denials: true, deadline_ms: Some(600), ..STORM });
-    check("refusals", 30, Weather { denials: true, refusals: 15, ..STORM });
+    check("anew", 30, NetworkFaultRates { denials: true, recreations: true, ..STORM });
+    check("deadlines", 30, NetworkFaultRates { denials: true, deadline_ms: Some(600), ..STORM });
+    check("refusals", 30, NetworkFaultRates { denials: true, refusals: 15, ..STORM });
 }
 
 #[test]
 fn everything_flows_when_no_list_is_ever_given() {
     for aggregation in MODES {
-        check("no list", 20, Weather { aggregation, list_failures: 100, ..STORM });
+        check("no list", 20, NetworkFaultRates { aggregation, list_failures: 100, ..STORM });
     }
 }
 
 #[test]
 fn order_holds_with_numbers_and_at_a_tight_rate() {
-    check("numbered", 30, Weather { numbered: true, ..STORM });
+    check("numbered", 30, NetworkFaultRates { numbered: true, ..STORM });
     for aggregation in MODES {
-        check("tight", 20, Weather { aggregation, tight_rate: true, ..STORM });
+        check("tight", 20, NetworkFaultRates { aggregation, tight_rate: true, ..STORM });
     }
 }
 
 #[test]
 fn a_split_without_other_trouble_costs_one_stray_at_the_most_for_each_container() {
     for seed in 0..20 {
-        let weather = Weather { reshards: true, ..CALM };
-        let (problems, strays, reads) = World::new(seed, weather, Flaw::None).run();
+        let weather = NetworkFaultRates { reshards: true, ..CALM };
+        let (problems, strays, reads) =
+            ProduceWorld::new(seed, weather, ProduceHistoryFlaw::None).run();
         assert!(problems.is_empty(), "seed {seed}: {problems:#?}");
         assert!(strays <= 60 && reads <= 80, "seed {seed}: {strays} strays, {reads} lists");
     }
@@ -97,14 +102,17 @@ fn a_split_without_other_trouble_costs_one_stray_at_the_most_for_each_container(
 
 #[test]
 fn the_oracle_notices_each_flaw() {
-    let refusing = Weather { refusals: 15, ..STORM };
+    let refusing = NetworkFaultRates { refusals: 15, ..STORM };
     for (flaw, weather) in [
-        (Flaw::NoOrder, STORM),
-        (Flaw::GoOnBehindHoles, refusing),
-        (Flaw::BlindJudge, Weather { reshards: true, ..CALM }),
-        (Flaw::OldList, Weather { recreations: true, reshards: false, ..STORM }),
-        (Flaw::RetryAtTheBack, STORM),
-        (Flaw::GiveUpWhenDenied, Weather { denials: true, ..STORM }),
+        (ProduceHistoryFlaw::NoOrder, STORM),
+        (ProduceHistoryFlaw::GoOnBehindHoles, refusing),
+        (ProduceHistoryFlaw::BlindJudge, NetworkFaultRates { reshards: true, ..CALM }),
+        (
+            ProduceHistoryFlaw::OldList,
+            NetworkFaultRates { recreations: true, reshards: false, ..STORM },
+        ),
+        (ProduceHistoryFlaw::RetryAtTheBack, STORM),
+        (ProduceHistoryFlaw::GiveUpWhenDenied, NetworkFaultRates { denials: true, ..STORM }),
     ] {
         let caught = caught(20, weather, flaw);
         assert!(caught > 0, "{flaw:?} was not noticed in 20 runs");

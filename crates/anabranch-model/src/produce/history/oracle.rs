@@ -1,7 +1,7 @@
 //! The oracle: what was put and settled, against what a reader by KCL's rules gets.
 
 use super::service::Service;
-use super::world::Name;
+use super::world::PutName;
 use crate::aggregate::decode::{DecodedAggregate, decode};
 use crate::hash::HashRange;
 use crate::produce::outcome::{OutcomeKind, RejectReason};
@@ -12,23 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(super) struct Oracle {
     /// Each record's outcome, and its place in its container.
-    pub(super) settled: BTreeMap<Name, (OutcomeKind, usize)>,
+    pub(super) settled: BTreeMap<PutName, (OutcomeKind, usize)>,
     /// Outcomes beyond the first.
-    pub(super) settled_twice: Vec<Name>,
+    pub(super) settled_twice: Vec<PutName>,
     /// For each key that was resumed, its last record each time. What comes after has no order
     /// against what was before.
     pub(super) resumed: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Oracle {
-    pub(super) fn settle(&mut self, name: Name, fate: &OutcomeKind, sub: usize) {
+    pub(super) fn settle(&mut self, name: PutName, fate: &OutcomeKind, sub: usize) {
         if self.settled.insert(name, (fate.clone(), sub)).is_some() {
             self.settled_twice.push(name);
         }
     }
 
     /// The key of a record, and how often it had been resumed before the record was put.
-    fn run_of(&self, name: Name) -> (u32, usize) {
+    fn run_of(&self, name: PutName) -> (u32, usize) {
         let resumed = self.resumed.get(&name.0).map_or(&[][..], Vec::as_slice);
         (name.0, resumed.iter().filter(|last| **last < name.1).count())
     }
@@ -37,7 +37,7 @@ impl Oracle {
     pub(super) fn problems(
         &self,
         service: &Service,
-        puts: &[Name],
+        puts: &[PutName],
         stop_keys: bool,
     ) -> Vec<String> {
         let mut problems = Vec::new();
@@ -87,7 +87,7 @@ impl Oracle {
     }
 
     /// Records of a stopped key that were sent after all.
-    fn sent_behind_holes(&self, stored: &BTreeSet<Name>) -> Vec<String> {
+    fn sent_behind_holes(&self, stored: &BTreeSet<PutName>) -> Vec<String> {
         let mut holes: BTreeMap<_, u32> = BTreeMap::new();
         let mut not_placed = BTreeSet::new();
         let mut problems = Vec::new();
@@ -115,19 +115,19 @@ impl Oracle {
     }
 }
 
-type Place = (String, crate::sequence::SequenceNumber, u64);
+type StoredAt = (String, crate::sequence::SequenceNumber, u64);
 
 /// What a reader by KCL's rules gets, streams and shards in the order of their making.
-fn delivered(service: &Service) -> Vec<(Name, Place)> {
+fn delivered(service: &Service) -> Vec<(PutName, StoredAt)> {
     read(service, true)
 }
 
 /// Everything that is in the stream, also what KCL drops.
-fn stored(service: &Service) -> BTreeSet<Name> {
+fn stored(service: &Service) -> BTreeSet<PutName> {
     read(service, false).into_iter().map(|(name, _)| name).collect()
 }
 
-fn read(service: &Service, by_range: bool) -> Vec<(Name, Place)> {
+fn read(service: &Service, by_range: bool) -> Vec<(PutName, StoredAt)> {
     let mut all = Vec::new();
     for shard in service.streams.iter().flatten() {
         for record in &shard.log {
@@ -136,10 +136,12 @@ fn read(service: &Service, by_range: bool) -> Vec<(Name, Place)> {
                 DecodedAggregate::Plain(_) => vec![record.clone().into()],
                 DecodedAggregate::Records(records) => records.collect(),
                 DecodedAggregate::Misrouted { .. } => continue,
-                other @ DecodedAggregate::Partial { .. } => panic!("unreadable aggregate: {other:?}"),
+                other @ DecodedAggregate::Partial { .. } => {
+                    panic!("unreadable aggregate: {other:?}")
+                }
             };
             all.extend(users.iter().map(|user| {
-                let name = Name::read(&user.data);
+                let name = PutName::read(&user.data);
                 (name, (shard.id.as_str().to_owned(), user.sequence, user.sub))
             }));
         }

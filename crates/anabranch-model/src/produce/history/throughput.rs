@@ -5,7 +5,7 @@ use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
 use crate::produce::settings::{Aggregation, ProducerSettings};
-use crate::produce::{Action, RecordContent, EntryResult, Machine, OfferedRecord, PutRequest};
+use crate::produce::{Action, EntryResult, Machine, OfferedRecord, PutRequest, RecordContent};
 use crate::record::PartitionKey;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
@@ -42,25 +42,26 @@ const HOT: Case = Case {
 };
 
 /// What a shard took in a run.
-struct Taken {
+struct ShardIntake {
     bytes: u64,
     containers: u64,
     /// Containers that it refused.
     refused: usize,
 }
 
-fn run(case: Case) -> Taken {
+fn run(case: Case) -> ShardIntake {
     let Case { round_trip_ms, others, aggregation, keys, backlog, record_bytes, pause_ms } = case;
     let data = Bytes::from(vec![7; record_bytes]);
     let settings = ProducerSettings { aggregation, ..ProducerSettings::default() };
     let mut machine: Machine<()> = Machine::new(settings, 1, 0);
-    let names: Vec<PartitionKey> = (0..keys).map(|key| PartitionKey::from(format!("hot-{key}"))).collect();
+    let names: Vec<PartitionKey> =
+        (0..keys).map(|key| PartitionKey::from(format!("hot-{key}"))).collect();
     let mut next_key = 0;
     let limit = |per_second| Allowance { capacity: per_second, per_second };
     let mut shard = Bucket::new([limit(LIMIT_RECORDS), limit(LIMIT_BYTES - others)], 0);
     let mut arriving: BTreeMap<(u64, u64), PutRequest> = BTreeMap::new();
     let mut answers: BTreeMap<(u64, u64), Vec<EntryResult>> = BTreeMap::new();
-    let mut taken = Taken { bytes: 0, containers: 0, refused: 0 };
+    let mut taken = ShardIntake { bytes: 0, containers: 0, refused: 0 };
     let mut now_ms = 0;
     while now_ms < RUN_MS {
         let paused = now_ms % (RUN_MS / 3) < pause_ms;
@@ -124,7 +125,7 @@ fn whole() -> Shard {
 #[test]
 fn one_hot_key_uses_a_shard_to_its_limit_at_any_round_trip() {
     for round_trip_ms in [5, 20, 50, 100, 200] {
-        let Taken { bytes, refused, .. } = run(Case { round_trip_ms, ..HOT });
+        let ShardIntake { bytes, refused, .. } = run(Case { round_trip_ms, ..HOT });
         let limit = LIMIT_BYTES * RUN_MS / 1_000;
         let percent = bytes * 100 / limit;
         assert!(percent >= 95, "{round_trip_ms} ms: {percent} % of the limit, {refused} refused");
@@ -134,7 +135,7 @@ fn one_hot_key_uses_a_shard_to_its_limit_at_any_round_trip() {
 #[test]
 fn a_producer_gives_way_to_others_and_still_uses_what_they_leave() {
     let others = LIMIT_BYTES / 2;
-    let Taken { bytes, refused, .. } = run(Case { others, ..HOT });
+    let ShardIntake { bytes, refused, .. } = run(Case { others, ..HOT });
     let left = (LIMIT_BYTES - others) * RUN_MS / 1_000;
     let percent = bytes * 100 / left;
     assert!(percent >= 70, "{percent} % of what is left, {refused} refused");
@@ -150,7 +151,7 @@ fn many_keys_use_a_shard_to_its_limit_and_it_refuses_none_of_them_after_a_pause(
                 if pause_ms > 0 { (800, 800, 5_000) } else { (3_000, 4_000, 200) };
             let case =
                 Case { round_trip_ms, aggregation, keys, backlog, record_bytes, pause_ms, ..HOT };
-            let Taken { bytes, containers, refused } = run(case);
+            let ShardIntake { bytes, containers, refused } = run(case);
             assert_eq!(refused, 0, "{case:?}: nobody else writes to the shard");
             // Small containers meet the limit of records before that of bytes.
             let share = |taken, limit| taken * 100 / (limit * RUN_MS / 1_000);

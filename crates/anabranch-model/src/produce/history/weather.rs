@@ -4,7 +4,7 @@ use crate::produce::settings::Aggregation;
 
 /// Planted flaws, to see that the oracle notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum ProduceHistoryFlaw {
     /// Nothing.
     None,
     /// Several containers of a lane go in one request and side by side.
@@ -24,7 +24,7 @@ pub(super) enum Flaw {
 /// The kinds of trouble that a run draws.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
-pub(super) struct Weather {
+pub(super) struct NetworkFaultRates {
     pub(super) aggregation: Aggregation,
     /// Entries that fail, in a hundred.
     pub(super) entry_failures: u64,
@@ -43,7 +43,7 @@ pub(super) struct Weather {
     pub(super) tight_rate: bool,
 }
 
-pub(super) const CALM: Weather = Weather {
+pub(super) const CALM: NetworkFaultRates = NetworkFaultRates {
     aggregation: Aggregation::ByShard,
     entry_failures: 0,
     request_failures: 0,
@@ -57,5 +57,10 @@ pub(super) const CALM: Weather = Weather {
     tight_rate: false,
 };
 
-pub(super) const STORM: Weather =
-    Weather { entry_failures: 30, request_failures: 25, list_failures: 20, reshards: true, ..CALM };
+pub(super) const STORM: NetworkFaultRates = NetworkFaultRates {
+    entry_failures: 30,
+    request_failures: 25,
+    list_failures: 20,
+    reshards: true,
+    ..CALM
+};

@@ -2,13 +2,14 @@
 
 use super::oracle::Oracle;
 use super::service::Service;
-use super::weather::{Flaw, Weather};
+use super::weather::{NetworkFaultRates, ProduceHistoryFlaw};
 use crate::aggregate::decode::{DecodedAggregate, decode};
 use crate::hash::{HashKey, HashRange};
 use crate::lineage::Shard;
-use crate::produce::settings::{OnFailure, KeyOrder, ProducerSettings};
+use crate::produce::settings::{KeyOrder, OnFailure, ProducerSettings};
 use crate::produce::{
-    Action, RecordContent, RequestEntry, EntryResult, OrderingKey, Machine, MachineNotice, OfferedRecord, ShardListRead, PutReply, PutRequest,
+    Action, EntryResult, Machine, MachineNotice, OfferedRecord, OrderingKey, PutReply, PutRequest,
+    RecordContent, RequestEntry, ShardListRead,
 };
 use crate::record::{PartitionKey, Record};
 use crate::retry::{Backoff, Fault};
@@ -19,9 +20,9 @@ use std::sync::Arc;
 
 /// A record: the number of its key, and its place among the key's puts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name(pub(super) u32, pub(super) u32);
+pub(super) struct PutName(pub(super) u32, pub(super) u32);
 
-impl Name {
+impl PutName {
     fn data(self, pad: usize) -> Bytes {
         format!("{}:{}:{}", self.0, self.1, "x".repeat(pad)).into()
     }
@@ -33,8 +34,8 @@ impl Name {
     }
 }
 
-enum Happening {
-    Arrive { id: u64, entries: Vec<RequestEntry>, plan: Plan },
+enum WorldEvent {
+    Arrive { id: u64, entries: Vec<RequestEntry>, plan: ReplyPlan },
     Answer { id: u64, reply: PutReply },
     ListArrives { read: ShardListRead },
     ListAnswers { read: ShardListRead, list: Result<Vec<Shard>, Fault> },
@@ -47,7 +48,7 @@ enum Happening {
 }
 
 /// What the network does to a request.
-enum Plan {
+enum ReplyPlan {
     /// It arrives and is answered after so long.
     Answered(u64),
     /// It arrives, and nobody hears of it.
@@ -61,17 +62,17 @@ enum Plan {
 }
 
 /// One run.
-pub(super) struct World {
+pub(super) struct ProduceWorld {
     now_ms: u64,
     dice: u64,
-    weather: Weather,
-    flaw: Flaw,
-    machine: Machine<Name>,
+    weather: NetworkFaultRates,
+    flaw: ProduceHistoryFlaw,
+    machine: Machine<PutName>,
     service: Service,
     oracle: Oracle,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), WorldEvent>,
     next_event: u64,
-    puts: Vec<Name>,
+    puts: Vec<PutName>,
     next_of_key: BTreeMap<u32, u32>,
     in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<RequestEntry>)>,
     old_list: Vec<Shard>,
@@ -88,12 +89,20 @@ const FAULTS_UNTIL_MS: u64 = 12_000;
 const REPLY_TIMEOUT_MS: u64 = 300;
 const KEYS: u64 = 10;
 
-impl World {
-    pub(super) fn new(seed: u64, weather: Weather, flaw: Flaw) -> Self {
+impl ProduceWorld {
+    pub(super) fn new(seed: u64, weather: NetworkFaultRates, flaw: ProduceHistoryFlaw) -> Self {
         let settings = ProducerSettings {
             aggregation: weather.aggregation,
-            order: if flaw == Flaw::NoOrder { KeyOrder::None } else { KeyOrder::Strict },
-            on_failure: if flaw == Flaw::GoOnBehindHoles { OnFailure::Continue } else { OnFailure::StopKey },
+            order: if flaw == ProduceHistoryFlaw::NoOrder {
+                KeyOrder::None
+            } else {
+                KeyOrder::Strict
+            },
+            on_failure: if flaw == ProduceHistoryFlaw::GoOnBehindHoles {
+                OnFailure::Continue
+            } else {
+                OnFailure::StopKey
+            },
             numbered: weather.numbered,
             aggregate_min_bytes: 150,
             aggregate_max_bytes: 400,
@@ -128,19 +137,19 @@ impl World {
             reads: 0,
         };
         world.old_list = world.service.list(true);
-        world.at(0, Happening::Put);
+        world.at(0, WorldEvent::Put);
         if weather.reshards {
-            world.at(800, Happening::Reshard);
+            world.at(800, WorldEvent::Reshard);
         }
         if weather.recreations {
             let when = 2_000 + world.roll(3_000);
-            world.at(when, Happening::Delete);
+            world.at(when, WorldEvent::Delete);
         }
         if weather.denials {
             let when = world.roll(2_000);
-            world.at(when, Happening::Deny);
+            world.at(when, WorldEvent::Deny);
         }
-        world.at(2_000, Happening::Resume);
+        world.at(2_000, WorldEvent::Resume);
         world
     }
 
@@ -160,7 +169,7 @@ impl World {
         self.now_ms < FAULTS_UNTIL_MS
     }
 
-    fn at(&mut self, in_ms: u64, what: Happening) {
+    fn at(&mut self, in_ms: u64, what: WorldEvent) {
         self.next_event += 1;
         self.queue.insert((self.now_ms + in_ms, self.next_event), what);
     }
@@ -194,20 +203,20 @@ impl World {
         let stop_keys = true;
         let mut problems = self.problems;
         problems.extend(self.oracle.problems(&self.service, &self.puts, stop_keys));
-        let Weather { refusals, deadline_ms, recreations, .. } = self.weather;
+        let NetworkFaultRates { refusals, deadline_ms, recreations, .. } = self.weather;
         if refusals == 0 && deadline_ms.is_none() && !recreations {
             problems.extend(self.oracle.not_placed());
         }
         (problems, self.strays, self.reads)
     }
 
-    fn act(&mut self, action: Action<Name>) {
+    fn act(&mut self, action: Action<PutName>) {
         match action {
             Action::Send(request) => self.send(request),
             Action::ListShards(read) => {
                 self.reads += 1;
                 let delay = 1 + self.roll(60);
-                self.at(delay, Happening::ListArrives { read });
+                self.at(delay, WorldEvent::ListArrives { read });
             }
             Action::Complete(mut settled) => {
                 let mut sub = 0;
@@ -227,7 +236,7 @@ impl World {
         let hashes: Vec<u128> = entries.iter().flat_map(distinct_hashes).collect();
         let set: BTreeSet<u128> = hashes.iter().copied().collect();
         let others = self.in_flight.values().any(|(keys, _)| !keys.is_disjoint(&set));
-        if self.flaw != Flaw::NoOrder && (set.len() < hashes.len() || others) {
+        if self.flaw != ProduceHistoryFlaw::NoOrder && (set.len() < hashes.len() || others) {
             self.problems.push(format!("at {} a key is on its way twice", self.now_ms));
         }
         if single != self.weather.numbered || (after.is_some() && !single) {
@@ -240,82 +249,87 @@ impl World {
         if self.stormy() && self.roll(1_000) < refusals {
             let entries = Vec::new();
             let fault = if self.roll(2) == 0 { Fault::Missing } else { Fault::Invalid };
-            return self.at(there, Happening::Arrive { id, entries, plan: Plan::Refused(fault) });
+            return self
+                .at(there, WorldEvent::Arrive { id, entries, plan: ReplyPlan::Refused(fault) });
         }
         let failures = self.weather.request_failures;
         if !self.chance(failures) {
-            return self.at(there, Happening::Arrive { id, entries, plan: Plan::Answered(back) });
+            return self
+                .at(there, WorldEvent::Arrive { id, entries, plan: ReplyPlan::Answered(back) });
         }
         let lost = |fault| Err((fault, Arc::from("lost")));
         match self.roll(8) {
-            0 => self.at(there, Happening::Answer { id, reply: lost(Fault::NotSent) }),
-            1 => self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) }),
+            0 => self.at(there, WorldEvent::Answer { id, reply: lost(Fault::NotSent) }),
+            1 => {
+                self.at(REPLY_TIMEOUT_MS, WorldEvent::Answer { id, reply: lost(Fault::ReplyLost) });
+            }
             2 => {
-                self.at(there, Happening::Arrive { id, entries, plan: Plan::Silent });
-                self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) });
+                self.at(there, WorldEvent::Arrive { id, entries, plan: ReplyPlan::Silent });
+                self.at(REPLY_TIMEOUT_MS, WorldEvent::Answer { id, reply: lost(Fault::ReplyLost) });
             }
             3 => {
                 let late = REPLY_TIMEOUT_MS + 1 + self.roll(1_500);
-                self.at(late, Happening::Arrive { id, entries, plan: Plan::Silent });
-                self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) });
+                self.at(late, WorldEvent::Arrive { id, entries, plan: ReplyPlan::Silent });
+                self.at(REPLY_TIMEOUT_MS, WorldEvent::Answer { id, reply: lost(Fault::ReplyLost) });
             }
-            4 => self.at(there, Happening::Arrive { id, entries, plan: Plan::AppliedAndFailed }),
-            5 => self.at(there, Happening::Arrive { id, entries, plan: Plan::Miscounted }),
+            4 => self
+                .at(there, WorldEvent::Arrive { id, entries, plan: ReplyPlan::AppliedAndFailed }),
+            5 => self.at(there, WorldEvent::Arrive { id, entries, plan: ReplyPlan::Miscounted }),
             6 => {
-                let plan = Plan::Refused(Fault::Throttled);
-                self.at(there, Happening::Arrive { id, entries: Vec::new(), plan });
+                let plan = ReplyPlan::Refused(Fault::Throttled);
+                self.at(there, WorldEvent::Arrive { id, entries: Vec::new(), plan });
             }
             _ => {
-                let plan = Plan::Refused(Fault::Internal);
-                self.at(there, Happening::Arrive { id, entries: Vec::new(), plan });
+                let plan = ReplyPlan::Refused(Fault::Internal);
+                self.at(there, WorldEvent::Arrive { id, entries: Vec::new(), plan });
             }
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: WorldEvent) {
         match happening {
-            Happening::Arrive { id, entries, plan } => self.arrive(id, &entries, &plan),
-            Happening::Answer { id, reply } => {
+            WorldEvent::Arrive { id, entries, plan } => self.arrive(id, &entries, &plan),
+            WorldEvent::Answer { id, reply } => {
                 self.in_flight.remove(&id);
                 self.machine.reply(id, reply, self.now_ms);
             }
-            Happening::ListArrives { read } => {
+            WorldEvent::ListArrives { read } => {
                 let percent = self.weather.list_failures;
                 let list = if percent == 100 || self.chance(percent) {
                     Err(Fault::AccessDenied)
                 } else if !self.service.there {
                     Err(Fault::Missing)
-                } else if self.flaw == Flaw::OldList {
+                } else if self.flaw == ProduceHistoryFlaw::OldList {
                     Ok(self.old_list.clone())
                 } else {
                     Ok(self.service.list(read.full))
                 };
                 let delay = 1 + self.roll(60);
-                self.at(delay, Happening::ListAnswers { read, list });
+                self.at(delay, WorldEvent::ListAnswers { read, list });
             }
-            Happening::ListAnswers { read, list } => self.machine.shards(read, list, self.now_ms),
-            Happening::Put => self.put(),
-            Happening::Reshard => self.reshard(),
-            Happening::Delete => {
+            WorldEvent::ListAnswers { read, list } => self.machine.shards(read, list, self.now_ms),
+            WorldEvent::Put => self.put(),
+            WorldEvent::Reshard => self.reshard(),
+            WorldEvent::Delete => {
                 self.service.there = false;
                 self.old_list = self.service.list(false);
                 // Each other time it is back before anyone was told that it is gone.
                 self.unheard = self.roll(2) == 0;
                 let gone_ms = if self.unheard { 500 } else { 5_000 };
-                self.at(gone_ms, Happening::Create);
+                self.at(gone_ms, WorldEvent::Create);
             }
-            Happening::Create => {
+            WorldEvent::Create => {
                 let shards = 1 + self.roll(4);
                 self.service.create(u32::try_from(shards).unwrap());
             }
-            Happening::Deny => {
+            WorldEvent::Deny => {
                 self.denied_until_ms = self.now_ms + self.roll(2_500);
                 if self.stormy() {
                     let pause = 500 + self.roll(4_000);
-                    self.at(pause, Happening::Deny);
+                    self.at(pause, WorldEvent::Deny);
                 }
             }
-            Happening::Resume => {
+            WorldEvent::Resume => {
                 let stopped: Vec<OrderingKey> = self.machine.stopped_keys().cloned().collect();
                 for key in stopped {
                     let number: u32 = key.key.as_str()[1..].parse().unwrap();
@@ -325,7 +339,7 @@ impl World {
                 }
                 if self.stormy() {
                     let pause = self.roll(3_000);
-                    self.at(pause, Happening::Resume);
+                    self.at(pause, WorldEvent::Resume);
                 }
             }
         }
@@ -337,7 +351,7 @@ impl World {
             let key = u32::try_from(self.roll(KEYS)).unwrap();
             let next = self.next_of_key.entry(key).or_insert(0);
             *next += 1;
-            let name = Name(key, *next);
+            let name = PutName(key, *next);
             self.puts.push(name);
             let text = format!("k{key}");
             // Some keys have a place of their own, two of them the same one.
@@ -363,7 +377,7 @@ impl World {
         self.machine.put_all(names, hash, offer, self.now_ms);
         if self.stormy() {
             let pause = self.roll(60);
-            self.at(pause, Happening::Put);
+            self.at(pause, WorldEvent::Put);
         } else {
             self.machine.skip_linger(self.now_ms);
         }
@@ -383,29 +397,29 @@ impl World {
         }
         if self.stormy() {
             let pause = 100 + self.roll(1_500);
-            self.at(pause, Happening::Reshard);
+            self.at(pause, WorldEvent::Reshard);
         }
     }
 
-    fn arrive(&mut self, id: u64, entries: &[RequestEntry], plan: &Plan) {
+    fn arrive(&mut self, id: u64, entries: &[RequestEntry], plan: &ReplyPlan) {
         let back = match plan {
-            Plan::Answered(back) => *back,
+            ReplyPlan::Answered(back) => *back,
             _ => 1,
         };
-        if let Plan::Refused(fault) = plan {
+        if let ReplyPlan::Refused(fault) = plan {
             let reply = Err((*fault, Arc::from("refused")));
-            return self.at(back, Happening::Answer { id, reply });
+            return self.at(back, WorldEvent::Answer { id, reply });
         }
         if self.now_ms < self.denied_until_ms {
             let reply = Err((self.denial(), Arc::from("denied")));
-            return self.at(back, Happening::Answer { id, reply });
+            return self.at(back, WorldEvent::Answer { id, reply });
         }
         if !self.service.there {
             let missing = (back, Err((Fault::Missing, Arc::from("no such stream"))));
             let lost = (REPLY_TIMEOUT_MS, Err((Fault::ReplyLost, Arc::from("lost"))));
-            if !matches!(plan, Plan::Silent) {
+            if !matches!(plan, ReplyPlan::Silent) {
                 let (after_ms, reply) = if self.unheard { lost } else { missing };
-                self.at(after_ms, Happening::Answer { id, reply });
+                self.at(after_ms, WorldEvent::Answer { id, reply });
             }
             return;
         }
@@ -427,18 +441,18 @@ impl World {
             }
         }
         match plan {
-            Plan::Silent => {}
-            Plan::AppliedAndFailed => {
+            ReplyPlan::Silent => {}
+            ReplyPlan::AppliedAndFailed => {
                 let reply = Err((Fault::Internal, Arc::from("internal")));
-                self.at(back, Happening::Answer { id, reply });
+                self.at(back, WorldEvent::Answer { id, reply });
             }
-            Plan::Miscounted => {
+            ReplyPlan::Miscounted => {
                 results.pop();
-                self.at(back, Happening::Answer { id, reply: Ok(results) });
+                self.at(back, WorldEvent::Answer { id, reply: Ok(results) });
             }
             _ => {
                 self.bend(entries, &mut results);
-                self.at(back, Happening::Answer { id, reply: Ok(results) });
+                self.at(back, WorldEvent::Answer { id, reply: Ok(results) });
             }
         }
     }
@@ -447,7 +461,7 @@ impl World {
     fn denial(&mut self) -> Fault {
         let faults = [Fault::AccessDenied, Fault::KeyUnusable, Fault::CredentialsExpired];
         match self.flaw {
-            Flaw::GiveUpWhenDenied => Fault::Missing,
+            ProduceHistoryFlaw::GiveUpWhenDenied => Fault::Missing,
             _ => faults[usize::try_from(self.roll(3)).unwrap()],
         }
     }
@@ -456,7 +470,7 @@ impl World {
     fn bend(&mut self, entries: &[RequestEntry], results: &mut [EntryResult]) {
         for (entry, result) in entries.iter().zip(results) {
             match (self.flaw, &mut *result) {
-                (Flaw::BlindJudge, EntryResult::Placed { shard, .. }) => {
+                (ProduceHistoryFlaw::BlindJudge, EntryResult::Placed { shard, .. }) => {
                     let hash = HashKey::effective(entry.key.as_str(), entry.hash);
                     let known =
                         self.old_list.iter().find(|old| old.is_open() && old.range.contains(hash));
@@ -464,7 +478,7 @@ impl World {
                         *shard = old.id.clone();
                     }
                 }
-                (Flaw::RetryAtTheBack, EntryResult::Failed { fault, .. }) => {
+                (ProduceHistoryFlaw::RetryAtTheBack, EntryResult::Failed { fault, .. }) => {
                     // Told to be placed, and put again later by hand.
                     let (shard, sequence) = (self.old_list[0].id.clone(), SequenceNumber::ZERO);
                     if *fault == Fault::Throttled {
@@ -472,8 +486,9 @@ impl World {
                         let again = entry.clone();
                         self.next_event += 1;
                         let at = (self.now_ms + 200, self.next_event);
-                        let (id, plan) = (u64::MAX, Plan::Silent);
-                        self.queue.insert(at, Happening::Arrive { id, entries: vec![again], plan });
+                        let (id, plan) = (u64::MAX, ReplyPlan::Silent);
+                        self.queue
+                            .insert(at, WorldEvent::Arrive { id, entries: vec![again], plan });
                     }
                 }
                 _ => {}

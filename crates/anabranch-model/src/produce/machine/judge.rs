@@ -5,7 +5,7 @@ use super::pause::ProbeResult;
 use super::{Action, Machine};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
-use crate::produce::container::{InFlightRecord, SealedRecord, InFlightState};
+use crate::produce::container::{InFlightRecord, InFlightState, SealedRecord};
 use crate::produce::outcome::{self, Attempt, AttemptResult, OutcomeKind, Receipt, RejectReason};
 use crate::produce::router::silence_limit_ms;
 use crate::retry::Fault;
@@ -213,7 +213,8 @@ impl<T> Machine<T> {
             self.requeue(records, now_ms);
             self.finish_flight(container, lane, false, now_ms);
         } else {
-            let why = RejectReason::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
+            let why =
+                RejectReason::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
             let InFlightRecord { record: frozen, lane, .. } = flight;
             self.give_up(frozen, &why);
             self.finish_flight(container, lane, false, now_ms);
@@ -251,7 +252,8 @@ impl<T> Machine<T> {
             && limiter.rate.refused(now_ms)
         {
             let left = limiter.rate.share();
-            self.actions.push_back(Action::Notice(MachineNotice::RateReduced { shard, share: left }));
+            self.actions
+                .push_back(Action::Notice(MachineNotice::RateReduced { shard, share: left }));
         }
     }
 
@@ -273,7 +275,12 @@ impl<T> Machine<T> {
     }
 
     /// Puts the records of a container back where they stood, under the current map.
-    pub(super) fn requeue_records(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
+    pub(super) fn requeue_records(
+        &mut self,
+        container: u64,
+        flight: InFlightRecord<T>,
+        now_ms: u64,
+    ) {
         let InFlightRecord { record: frozen, lane, .. } = flight;
         self.requeue(unpack(frozen), now_ms);
         self.finish_flight(container, lane, false, now_ms);

@@ -1,7 +1,7 @@
 //! The lanes that wait until their shard's rate admits them.
 
 use super::send::MachineTimer;
-use super::{ShardQueue, Machine};
+use super::{Machine, ShardQueue};
 use crate::bucket::Admission;
 use crate::hash::HashKey;
 use crate::ids::ShardId;
@@ -77,7 +77,12 @@ impl<T> Machine<T> {
 
     /// Whether the rate of a lane's shard also admits its next container beside others of the same
     /// moment, to which it is then added. Where no shard is known, a request's worth goes.
-    pub(super) fn admit_beside(&mut self, at: usize, beside: &mut ExtraRecords, now_ms: u64) -> bool {
+    pub(super) fn admit_beside(
+        &mut self,
+        at: usize,
+        beside: &mut ExtraRecords,
+        now_ms: u64,
+    ) -> bool {
         let bytes = self.next_bytes(at) as u64;
         let Some(Some(lane)) = self.lanes.get(at) else { return false };
         if lane.is_empty() || beside.records + 1 >= PUT_RECORDS_MAX_RECORDS as u64 {

@@ -16,11 +16,14 @@ mod reroute;
 mod settle;
 mod expire;
 
-pub use call::{Action, RequestEntry, EntryResult, MachineNotice, ShardListRead, PutReply, PutRequest, ShardListResult};
+pub use call::{
+    Action, EntryResult, MachineNotice, PutReply, PutRequest, RequestEntry, ShardListRead,
+    ShardListResult,
+};
 
 use super::container::InFlightRecord;
-use super::lane::{ShardQueue, QueueScope};
-use super::outcome::{OutcomeKind, CompletedRecords, RejectReason};
+use super::lane::{QueueScope, ShardQueue};
+use super::outcome::{CompletedRecords, OutcomeKind, RejectReason};
 use super::pending::OfferedRecord;
 use super::records::CarriedRecords;
 use super::router::Router;

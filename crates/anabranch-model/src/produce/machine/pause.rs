@@ -173,7 +173,12 @@ impl CallerPauses {
 impl<T> Machine<T> {
     /// Pauses the shard that a container was meant for, unless it is paused. Says until when; while
     /// a probe is on its way that is not known.
-    pub(super) fn pause(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, now_ms: u64) -> u64 {
+    pub(super) fn pause(
+        &mut self,
+        flight: &InFlightRecord<T>,
+        failure: &EntryFailure,
+        now_ms: u64,
+    ) -> u64 {
         let lane = flight.lane.and_then(|at| self.lanes[at].as_ref());
         let hashes = lane.map_or(flight.record.hash_span, |lane| lane.place.range());
         // Only the answer to a probe changes how long it lasts, not those to what left before it.
@@ -235,7 +240,11 @@ impl<T> Machine<T> {
         if let Some(for_ms) = over.iter().map(|(_, for_ms)| *for_ms).max() {
             let shards = over.into_iter().filter_map(|(shard, _)| shard).collect();
             let pauses = self.pauses.all.len();
-            self.actions.push_back(Action::Notice(MachineNotice::Resumed { shards, for_ms, pauses }));
+            self.actions.push_back(Action::Notice(MachineNotice::Resumed {
+                shards,
+                for_ms,
+                pauses,
+            }));
         }
         for at in 0..self.lanes.len() {
             self.touch(at, now_ms);

@@ -101,14 +101,21 @@ impl<T> Machine<T> {
                     doubtful.push(flight.record.hash_span);
                     strays.extend(self.take_misrouted(until_ms, container, now_ms));
                 }
-                RouteCheck::Misrouted => strays.extend(self.take_misrouted(until_ms, container, now_ms)),
+                RouteCheck::Misrouted => {
+                    strays.extend(self.take_misrouted(until_ms, container, now_ms));
+                }
             }
         }
         (strays, doubtful)
     }
 
     /// Takes a container that is not where it belongs, and gives its records.
-    fn take_misrouted(&mut self, until_ms: u64, container: u64, now_ms: u64) -> Vec<PendingRecord<T>> {
+    fn take_misrouted(
+        &mut self,
+        until_ms: u64,
+        container: u64,
+        now_ms: u64,
+    ) -> Vec<PendingRecord<T>> {
         self.unjudged.remove(&(until_ms, container));
         let Some(mut flight) = self.flights.remove(&container) else { return Vec::new() };
         if let InFlightState::Unverified { shard, .. } = &flight.stage {

@@ -1,13 +1,13 @@
 //! Which lanes may send, and what the next requests carry.
 
-use super::call::{Action, RequestEntry, InFlight, PutRequest};
+use super::call::{Action, InFlight, PutRequest, RequestEntry};
 use super::limit::ExtraRecords;
 use super::pause::SendPermission;
-use super::{ShardQueue, Machine};
+use super::{Machine, ShardQueue};
 use crate::aggregate::mark::DedupTag;
 use crate::ids::ShardId;
 use crate::pack::{PerQueue, RequestLimits, pack};
-use crate::produce::container::{InFlightRecord, SealedRecord, InFlightState, Sealer, draft, seal};
+use crate::produce::container::{InFlightRecord, InFlightState, SealedRecord, Sealer, draft, seal};
 use crate::produce::lane::QueueScope;
 use crate::produce::router::Router;
 use crate::produce::settings::KeyOrder;
@@ -231,7 +231,8 @@ impl<T> Machine<T> {
                 let container = self.next_container;
                 self.next_container += 1;
                 containers.push(container);
-                let flight = InFlightRecord { record: frozen, lane: Some(at), stage: InFlightState::Sent };
+                let flight =
+                    InFlightRecord { record: frozen, lane: Some(at), stage: InFlightState::Sent };
                 self.flights.insert(container, flight);
             }
         }

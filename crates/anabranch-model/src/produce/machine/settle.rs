@@ -8,7 +8,7 @@ use crate::produce::container::SealedRecord;
 use crate::produce::outcome::{OutcomeKind, RejectReason};
 use crate::produce::pending::PendingRecord;
 use crate::produce::records::CarriedRecords;
-use crate::produce::settings::{OnFailure, KeyOrder};
+use crate::produce::settings::{KeyOrder, OnFailure};
 use crate::produce::stopped::StopKeyResult;
 
 impl<T> Machine<T> {
@@ -20,7 +20,8 @@ impl<T> Machine<T> {
 
     /// Gives up records that had been accepted: each leaves a hole in its key.
     pub(super) fn fail(&mut self, records: Vec<PendingRecord<T>>, why: &RejectReason) {
-        let stops = self.settings.order == KeyOrder::Strict && self.settings.on_failure == OnFailure::StopKey;
+        let stops = self.settings.order == KeyOrder::Strict
+            && self.settings.on_failure == OnFailure::StopKey;
         let holes: Vec<_> = if stops {
             records.iter().map(|record| (record.key_id(), record.number, record.put.hash)).collect()
         } else {
@@ -55,8 +56,9 @@ impl<T> Machine<T> {
         for at in lanes {
             let stopped = &self.stopped;
             let Some(lane) = self.lanes[at].as_mut() else { continue };
-            let refused =
-                |record: &PendingRecord<T>| stopped.refusal(&record.key_id(), record.number).is_some();
+            let refused = |record: &PendingRecord<T>| {
+                stopped.refusal(&record.key_id(), record.number).is_some()
+            };
             let out = lane.sweep(refused, &mut self.pages);
             self.refuse(out, &RejectReason::KeyStopped);
         }

@@ -55,7 +55,8 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     let (clock, lease) = (Clock::of_runtime(), lease());
     let pulse = Arc::new(Heartbeat::new(10_000, clock.now_ms()));
     let own = lease.token().unwrap();
-    let held = Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
+    let held =
+        Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
     let given = Arc::new(AtomicUsize::new(0));
     let into = Arc::clone(&given);
     let handle = move |batch: TransactionBatch<SqliteStore>| {
@@ -79,7 +80,14 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     // How many records the closure has been given when the call was polled once.
     let poll_once = async || {
         let (progress, records) = (&progress, &records);
-        let call = HandlerCall { lane: 0, progress, records, behind_ms: 0, at_end: false, reservation: None };
+        let call = HandlerCall {
+            lane: 0,
+            progress,
+            records,
+            behind_ms: 0,
+            at_end: false,
+            reservation: None,
+        };
         let mut handling = pin!(work.handle(call));
         poll_fn(|context| Poll::Ready(handling.as_mut().poll(context).is_pending())).await;
         given.swap(0, Ordering::Relaxed)
@@ -120,7 +128,8 @@ impl Office {
         let clock = Clock::of_runtime();
         let pulse = Arc::new(Heartbeat::new(60_000, clock.now_ms()));
         let (own, now_ms) = (lease.token().unwrap(), clock.now_ms());
-        let held = Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), now_ms));
+        let held =
+            Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), now_ms));
         let desk = Arc::new(CommitState {
             shard: Arc::new(key),
             held,
@@ -157,7 +166,8 @@ impl Office {
     {
         let shape = Arc::new(ExactlyOnce { handle, most: 10 });
         let work = ExactlyOnceWork { shape, desk: Arc::clone(&self.desk) };
-        let call = HandlerCall { lane, progress, records, behind_ms: 0, at_end: false, reservation: None };
+        let call =
+            HandlerCall { lane, progress, records, behind_ms: 0, at_end: false, reservation: None };
         work.handle(call).await.map_err(|error| error.to_string())
     }
 }

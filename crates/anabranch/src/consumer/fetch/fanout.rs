@@ -9,9 +9,9 @@
 //! ```
 
 use super::contest::SubscriptionConflicts;
-use super::ending::{ShardEndTracker, EndClaim};
+use super::ending::{EndClaim, ShardEndTracker};
 use super::reach::RetentionTracker;
-use super::{FAILED, FetchEnd, FetchContext};
+use super::{FAILED, FetchContext, FetchEnd};
 use crate::consumer::decode::ReadReply;
 use crate::consumer::vitals::FetchStep;
 use crate::stream::api::{
@@ -165,7 +165,11 @@ impl FanOutRegistry {
 
     fn emit_limit_reached(&self, stream: &StreamSummary, error: &StreamError) {
         let (arn, name) = (stream.arn.clone(), self.name.clone());
-        self.full.send_replace(Some(ConsumerLimitReached { arn, name, detail: error.detail.clone() }));
+        self.full.send_replace(Some(ConsumerLimitReached {
+            arn,
+            name,
+            detail: error.detail.clone(),
+        }));
     }
 
     fn known(&self, stream: &StreamName) -> KnownConsumer {
@@ -234,7 +238,8 @@ impl<A: StreamApi> FanOutReader<A> {
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
         let (mut failures, mut reach) = (0_u32, RetentionTracker::new(from));
-        let (mut contest, mut ending) = (SubscriptionConflicts::default(), ShardEndTracker::default());
+        let (mut contest, mut ending) =
+            (SubscriptionConflicts::default(), ShardEndTracker::default());
         loop {
             let before = from;
             let error = match self.subscription(&mut from, &mut reach).await {
@@ -291,7 +296,11 @@ impl<A: StreamApi> FanOutReader<A> {
     }
 
     /// Reads one subscription, and moves `from` on.
-    async fn subscription(&self, from: &mut ReadFrom, reach: &mut RetentionTracker) -> SubscriptionEnd {
+    async fn subscription(
+        &self,
+        from: &mut ReadFrom,
+        reach: &mut RetentionTracker,
+    ) -> SubscriptionEnd {
         match self.events(from, reach).await {
             Ok(end) => end,
             Err(error) => SubscriptionEnd::Failed(error),

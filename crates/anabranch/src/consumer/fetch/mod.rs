@@ -10,7 +10,7 @@ mod ending;
 pub(super) use latest::LatestResolver;
 
 use super::decode::Dispatcher;
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError, StreamSummary};
 use crate::stream::summaries::{MaxAge, Summaries};
@@ -162,12 +162,22 @@ impl<A: StreamApi> FetchContext<A> {
 
     fn emit_failed(&self, error: String, failures: u32, pause_ms: u64) {
         let shard = Arc::clone(&self.feed.shard);
-        self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, retry_in: pause_ms });
+        self.feed.events.emit(ShardEvent::FetchFailed {
+            shard,
+            error,
+            failures,
+            retry_in: pause_ms,
+        });
     }
 
     /// Tells that records came.
     fn fetched(&self, records: usize, behind_ms: u64, took_ms: Option<u64>) {
         let shard = Arc::clone(&self.feed.shard);
-        self.feed.events.emit(ShardEvent::Fetched { shard, records, behind_latest: behind_ms, took: took_ms });
+        self.feed.events.emit(ShardEvent::Fetched {
+            shard,
+            records,
+            behind_latest: behind_ms,
+            took: took_ms,
+        });
     }
 }

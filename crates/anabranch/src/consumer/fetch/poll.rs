@@ -8,9 +8,9 @@
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
-use super::ending::{ShardEndTracker, EndClaim};
+use super::ending::{EndClaim, ShardEndTracker};
 use super::reach::RetentionTracker;
-use super::{FetchEnd, FetchContext, is_final};
+use super::{FetchContext, FetchEnd, is_final};
 use crate::consumer::budget::ExpectedSize;
 use crate::consumer::decode::ReadReply;
 use crate::consumer::vitals::FetchStep;
@@ -93,8 +93,16 @@ impl<A: StreamApi> PollingReader<A> {
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
         let (iterator, expects) = (self.first.clone(), ExpectedSize::Small);
         let (reach, ending) = (RetentionTracker::new(from), ShardEndTracker::default());
-        let mut place =
-            ReadPosition { from, iterator, empty: 0, failures: 0, expects, most: MOST, reach, ending };
+        let mut place = ReadPosition {
+            from,
+            iterator,
+            empty: 0,
+            failures: 0,
+            expects,
+            most: MOST,
+            reach,
+            ending,
+        };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -156,7 +164,8 @@ impl<A: StreamApi> PollingReader<A> {
         // Some doubles of the service are never behind, so what may have been cut off counts too.
         let full = came >= limit as usize || bytes >= limits::GET_RECORDS_MAX_BYTES / 2;
         // Who is caught up and finds a record at a time needs no room for ten megabytes.
-        place.expects = if behind_ms > 0 || came > 1 { ExpectedSize::Large } else { ExpectedSize::Small };
+        place.expects =
+            if behind_ms > 0 || came > 1 { ExpectedSize::Large } else { ExpectedSize::Small };
         if came > 0 {
             self.source.fetched(came, behind_ms, Some(now_ms.saturating_sub(asked_ms)));
         }

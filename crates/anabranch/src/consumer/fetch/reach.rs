@@ -120,7 +120,8 @@ mod tests {
         let waited_ms = reach.waited_ms(*now_ms);
         reach.note_retention(Some(DAY_MS));
         let gap = reach.reply((*now_ms, &records(came), behind_ms), waited_ms);
-        let want = want.map(|(after, to)| RetentionGap { after, to: to.map(|low| at(number(low))) });
+        let want =
+            want.map(|(after, to)| RetentionGap { after, to: to.map(|low| at(number(low))) });
         assert_eq!(gap, want, "{came:?} after {pause_ms} ms");
     }
 

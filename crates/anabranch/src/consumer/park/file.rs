@@ -10,7 +10,7 @@
 
 use super::parked::DeadLetter;
 use super::redrive::{RedriveKeys, RedriveSummary};
-use super::{DeadLetterQueue, DeadLetterError};
+use super::{DeadLetterError, DeadLetterQueue};
 use crate::consumer::handler::{Delivery, HandlerError};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -62,13 +62,18 @@ impl DeadLetterFile {
         let done = spawn_blocking(work).await;
         let done = done.unwrap_or_else(|_| Err(io::Error::other("the write was given up")));
         done.map_err(|source| match source.kind() {
-            io::ErrorKind::WouldBlock => DeadLetterError::Busy { path: self.path.display().to_string() },
+            io::ErrorKind::WouldBlock => {
+                DeadLetterError::Busy { path: self.path.display().to_string() }
+            }
             _ => DeadLetterError::File { path: self.path.display().to_string(), source },
         })
     }
 
     /// Gives every parked record to `handle`, see [`Park::redrive`].
-    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
+    pub(super) async fn redrive<F, T, E>(
+        &self,
+        handle: F,
+    ) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,

@@ -19,10 +19,10 @@ mod table;
 mod redrive;
 
 pub use file::DeadLetterFile;
-pub use parked::{ParseDeadLetterError, DeadLetter};
+pub use parked::{DeadLetter, ParseDeadLetterError};
 pub use redrive::RedriveSummary;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use table::{TableNameError, DeadLetterTable};
+pub use table::{DeadLetterTable, TableNameError};
 
 use crate::stream::api::{PutEntry, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
@@ -146,7 +146,11 @@ impl DeadLetterQueue {
 }
 
 /// Puts a parked record, and gives up when its upload should be over for long.
-async fn put<A: StreamApi>(api: &A, stream: &StreamName, entry: &PutEntry) -> Result<(), StreamError> {
+async fn put<A: StreamApi>(
+    api: &A,
+    stream: &StreamName,
+    entry: &PutEntry,
+) -> Result<(), StreamError> {
     let timeout = PUT_TIMEOUT + upload_time(entry.data.len() as u64);
     let put = tokio::time::timeout(timeout, api.put_record(stream, entry, None)).await;
     put.unwrap_or_else(|_| {

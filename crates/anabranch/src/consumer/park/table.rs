@@ -68,7 +68,8 @@ macro_rules! in_lock {
 }
 
 /// A row: everything but the time at which it was put aside.
-type DeadLetterRow = (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
+type DeadLetterRow =
+    (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
 
 impl DeadLetterTable {
     /// The table `table` (`schema.name` or `name`) in a PostgreSQL database.
@@ -126,7 +127,10 @@ impl DeadLetterTable {
     }
 
     /// Gives every parked record to `handle`, see [`Park::redrive`](super::Park::redrive).
-    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
+    pub(super) async fn redrive<F, T, E>(
+        &self,
+        handle: F,
+    ) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,
@@ -169,7 +173,11 @@ impl DeadLetterTable {
         hold.map_err(|source| self.failed(source))?
     }
 
-    async fn remove(&self, hold: &mut RedriveLock, parked: &DeadLetter) -> Result<(), DeadLetterError> {
+    async fn remove(
+        &self,
+        hold: &mut RedriveLock,
+        parked: &DeadLetter,
+    ) -> Result<(), DeadLetterError> {
         let sql = format!(
             "DELETE FROM {} WHERE stream = $1 AND shard = $2 AND sequence = $3 AND sub = $4",
             self.table

@@ -213,7 +213,11 @@ impl Checkpointer {
         match row.write(to, pending).await {
             CheckpointResult::Done => Ok(RowWriteResult::Done),
             CheckpointResult::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
-            CheckpointResult::BehindCurrent if self.write_ahead_state().note_stored(row.known()) => Ok(RowWriteResult::Behind),
+            CheckpointResult::BehindCurrent
+                if self.write_ahead_state().note_stored(row.known()) =>
+            {
+                Ok(RowWriteResult::Behind)
+            }
             CheckpointResult::BehindCurrent => {
                 let source = Box::new(self.write_ahead_state().out_of_range(to));
                 Err(CheckpointError::Invalid { shard: shard(), source })

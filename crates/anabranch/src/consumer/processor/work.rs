@@ -54,7 +54,10 @@ impl<S: LeaseStore, F: ProcessorFactory> ProcessingMode<S> for Processors<F> {
         self.empty_calls
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> ProcessorWork<F::Processor> {
+    fn work<A: StreamApi>(
+        self: &Arc<Self>,
+        grip: &Arc<LeaseHandle<S, A>>,
+    ) -> ProcessorWork<F::Processor> {
         let shard = Arc::new(grip.key().clone());
         let lease = grip.lease();
         let at = lease.checkpoint.lowest();

@@ -1,13 +1,15 @@
 //! The end of a shard: every record is done, or the service no longer has it.
 
 use super::stopping::DRAINED;
-use super::{AGAIN_MS, LOST, ShardReader, STOOD_STILL, Session, SessionEnd};
+use super::{AGAIN_MS, LOST, STOOD_STILL, Session, SessionEnd, ShardReader};
 use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
 use crate::consumer::processor::RestartProcessor;
 use crate::consumer::shape::{NotAccepted, ProcessingMode, Work};
 use crate::event::{ShardEvent, ShardStopReason};
-use crate::lease::{DrainReason, ShardEndResult, MissingShardResult, FinishReason, LeaseStore, StopReason};
+use crate::lease::{
+    DrainReason, FinishReason, LeaseStore, MissingShardResult, ShardEndResult, StopReason,
+};
 use crate::stream::api::{ChildShard, StreamApi};
 use std::pin::pin;
 use std::sync::Arc;
@@ -64,14 +66,18 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 self.stop(session, stop).await
             }
             (EndInterruption::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
-            (EndInterruption::GivenUp(why), None) => match self.save_final_checkpoint(session).await {
-                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, why),
-                LeaseStatus::Lost => LOST,
-            },
-            (EndInterruption::Late | EndInterruption::Stop(_), _) => match self.save_final_checkpoint(session).await {
-                LeaseStatus::Kept => DRAINED,
-                LeaseStatus::Lost => LOST,
-            },
+            (EndInterruption::GivenUp(why), None) => {
+                match self.save_final_checkpoint(session).await {
+                    LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, why),
+                    LeaseStatus::Lost => LOST,
+                }
+            }
+            (EndInterruption::Late | EndInterruption::Stop(_), _) => {
+                match self.save_final_checkpoint(session).await {
+                    LeaseStatus::Kept => DRAINED,
+                    LeaseStatus::Lost => LOST,
+                }
+            }
         }
     }
 
@@ -127,7 +133,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 return Err(EndInterruption::Late);
             }
             match self.run_until_deadline(grace, self.grip.end(children)).await? {
-                ShardEndResult::Done => return Ok(SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Ended)),
+                ShardEndResult::Done => {
+                    return Ok(SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Ended));
+                }
                 ShardEndResult::Lost => return Ok(LOST),
                 ShardEndResult::NotYet { why } => self.not_ended(why.to_owned()),
                 ShardEndResult::Failed(error) => self.not_ended(error.to_string()),
@@ -168,7 +176,10 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     }
 
     /// The pause before something is tried again, which a stop ends.
-    async fn pause_unless_stopped(&self, grace: Option<&DrainDeadline>) -> Result<(), EndInterruption> {
+    async fn pause_unless_stopped(
+        &self,
+        grace: Option<&DrainDeadline>,
+    ) -> Result<(), EndInterruption> {
         if let Some(grace) = grace {
             return Err(EndInterruption::Stop(grace.clone().into()));
         }
@@ -188,10 +199,14 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     pub(super) async fn resolve_missing(&mut self, session: &mut Session) -> SessionEnd {
         match self.grip.resolve_missing().await {
             MissingShardResult::NotProven => SessionEnd::Restart,
-            MissingShardResult::Ended => SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Missing),
+            MissingShardResult::Ended => {
+                SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Missing)
+            }
             MissingShardResult::Lost => LOST,
             // A service that errs for a moment costs no duplicates.
-            MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => self.fail(session).await,
+            MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => {
+                self.fail(session).await
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Watching over a session: what it has done is written down, and what the watcher orders is done.
 
 use super::session::TaskEnd;
-use super::{ABORT_MS, LOST, ShardReader, Session, SessionEnd};
+use super::{ABORT_MS, LOST, Session, SessionEnd, ShardReader};
 use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::fetch::FetchEnd;
 use crate::consumer::shape::{ProcessingMode, Work};
@@ -84,7 +84,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             }
             if released && session.is_over() {
                 return match self.save_checkpoint_in_time(session).await {
-                    LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Stuck),
+                    LeaseStatus::Kept => {
+                        SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Stuck)
+                    }
                     LeaseStatus::Lost => LOST,
                 };
             }
@@ -114,7 +116,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             (LeaseStatus::Lost, _) => LOST,
             (LeaseStatus::Kept, Err(stop)) => self.stop(session, stop).await,
             (LeaseStatus::Kept, Ok(())) => match self.save_checkpoint_in_time(session).await {
-                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Failed),
+                LeaseStatus::Kept => {
+                    SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Failed)
+                }
                 LeaseStatus::Lost => LOST,
             },
         }

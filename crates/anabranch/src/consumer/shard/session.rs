@@ -11,7 +11,7 @@ use crate::consumer::budget::ShardBudget;
 use crate::consumer::decode::Dispatcher;
 use crate::consumer::fetch::fanout::FanOutReader;
 use crate::consumer::fetch::poll::PollingReader;
-use crate::consumer::fetch::{FetchEnd, FetchContext};
+use crate::consumer::fetch::{FetchContext, FetchEnd};
 use crate::consumer::halt::StopSignal;
 use crate::consumer::lanes::{Lane, LaneSender, WeakLaneSender};
 use crate::consumer::progress::Progress;

@@ -5,7 +5,7 @@
 //! | every handler was dropped    | drained                           | drained                      |
 //! | one blocks its thread        | refused: the other lanes go on    | kept until it returns        |
 
-use super::{ABORT_MS, LOST, ShardReader, Session, SessionEnd};
+use super::{ABORT_MS, LOST, Session, SessionEnd, ShardReader};
 use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
 use crate::consumer::shape::{ProcessingMode, Work};
@@ -14,7 +14,8 @@ use crate::lease::{DrainReason, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use std::pin::pin;
 
-pub(super) const DRAINED: SessionEnd = SessionEnd::Finished(FinishReason::Drained, ShardStopReason::Drained);
+pub(super) const DRAINED: SessionEnd =
+    SessionEnd::Finished(FinishReason::Drained, ShardStopReason::Drained);
 
 /// What a drain came to.
 enum DrainResult {

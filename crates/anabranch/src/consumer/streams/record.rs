@@ -1,7 +1,7 @@
 //! A record that its user acks, and the window that makes a checkpoint of the acks.
 
 use crate::consumer::budget::ReplyReservation;
-use anabranch_model::ack::{AckWindow, AckTicket};
+use anabranch_model::ack::{AckTicket, AckWindow};
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::fmt;
@@ -101,7 +101,11 @@ impl AckTracker {
     }
 
     /// The user takes a record. `None` if it was taken before, or if no more may be.
-    pub(super) fn take(self: &Arc<Self>, item: StreamItem, hope: &Arc<AckHandle>) -> Option<ShardRecord> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        item: StreamItem,
+        hope: &Arc<AckHandle>,
+    ) -> Option<ShardRecord> {
         let mut inside = self.inside();
         if inside.closed {
             return None;

@@ -1,6 +1,6 @@
 //! One shard as a stream of records.
 
-use super::record::{AckTracker, AckHandle, StreamItem, ShardRecord};
+use super::record::{AckHandle, AckTracker, ShardRecord, StreamItem};
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;

@@ -1,8 +1,8 @@
 //! A shard's reading, as its stream wants it.
 
 use super::ShardStreamMode;
-use super::record::{AckTracker, AckHandle, StreamItem};
-use super::shard_stream::{ShardStream, DeliveryRight};
+use super::record::{AckHandle, AckTracker, StreamItem};
+use super::shard_stream::{DeliveryRight, ShardStream};
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;

@@ -2,7 +2,9 @@
 
 use super::scene::StoreFixture;
 use crate::lease::LeaseStore;
-use anabranch_model::lease::{Layout, LeaseChange, Nonce, WriteOutcome, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{
+    Layout, LeaseChange, Nonce, WorkerChange, WorkerId, Write, WriteOutcome,
+};
 use tokio::task::JoinSet;
 
 const RIVALS: u64 = 16;

@@ -4,8 +4,8 @@ use super::scene::{StoreFixture, at, start};
 use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{
-    LeaseToken, Layout, LeaseChange, Nonce, PendingCheckpoint, Resolution, StreamChange, WorkerChange,
-    Write,
+    Layout, LeaseChange, LeaseToken, Nonce, PendingCheckpoint, Resolution, StreamChange,
+    WorkerChange, Write,
 };
 
 /// A write to a lease that `a` owns and that is at its start.
@@ -94,7 +94,11 @@ impl LeaseWrite {
     }
 
     /// Writes that bring the lease to where this one makes sense.
-    fn before<S: LeaseStore>(self, scene: &mut StoreFixture<'_, S>, hold: &LeaseToken) -> Option<Write> {
+    fn before<S: LeaseStore>(
+        self,
+        scene: &mut StoreFixture<'_, S>,
+        hold: &LeaseToken,
+    ) -> Option<Write> {
         let nonce = scene.nonce();
         match self {
             Self::Withdraw | Self::Pass => Some(name(scene, hold, nonce)),
@@ -151,7 +155,8 @@ pub(super) async fn every_write_in_every_circumstance<S: LeaseStore>(store: &S) 
 }
 
 async fn one<S: LeaseStore>(store: &S, act: LeaseWrite, circumstance: Circumstance) {
-    let (mut scene, mut hold) = StoreFixture::owned(store, format!("{act:?}-{circumstance:?}")).await;
+    let (mut scene, mut hold) =
+        StoreFixture::owned(store, format!("{act:?}-{circumstance:?}")).await;
     // A second time of ownership, so that there is an older counter.
     let again = hold.retake(scene.nonce());
     hold = scene.done(&again).await.expect("taken again");

@@ -6,7 +6,7 @@ use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, LeaseChange, PendingCheckpoint, WorkerChange, WorkerId, Write,
+    Checkpoint, LeaseChange, LeaseToken, PendingCheckpoint, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 

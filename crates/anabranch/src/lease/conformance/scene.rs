@@ -4,8 +4,8 @@ use crate::lease::{LeaseStore, StorePoll};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Checkpoint, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, Resolution,
-    StoredRow, LeaseTable, WorkerChange, WorkerId, Write, resolve,
+    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseTable, LeaseToken, NewLease, Nonce,
+    Resolution, StoredRow, WorkerChange, WorkerId, Write, WriteOutcome, resolve,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -92,7 +92,10 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         let got = self.store.write(write).await.expect("the store answers");
         match (&expected, &got) {
             // A store need not tell the row with a refusal, but it must not lie about it.
-            (WriteOutcome::Refused { why: expected, now: row }, WriteOutcome::Refused { why: got, now }) => {
+            (
+                WriteOutcome::Refused { why: expected, now: row },
+                WriteOutcome::Refused { why: got, now },
+            ) => {
                 assert_eq!(got, expected, "{write:?}");
                 assert!(now.is_none() || now == row, "{write:?}: {now:?} is not {row:?}");
             }
@@ -138,7 +141,8 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
 
     /// Removes the workers of the scene, which every look on the store would go on showing.
     pub(super) async fn tidy(mut self) {
-        let held: Vec<LeaseToken> = self.table.leases(&self.stream).filter_map(Lease::token).collect();
+        let held: Vec<LeaseToken> =
+            self.table.leases(&self.stream).filter_map(Lease::token).collect();
         let mut writes = Vec::new();
         let native = self.is_native();
         for hold in held.iter().filter(|_| native) {

@@ -7,13 +7,14 @@ use super::crew::CoordinatorShared;
 use super::give::begin_release;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
-use crate::lease::grip::{DrainReason, HeldLease, HandleState};
+use crate::lease::grip::{DrainReason, HandleState, HeldLease};
 use crate::lease::pulse::Heartbeat;
 use crate::lease::settle::WriteResult;
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::LeaseMove;
 use anabranch_model::lease::{
-    HandOver, Layout, Lease, LeaseChange, LeaseKey, WriteRefusal, StoredRow, WorkerChange, WorkerId, Write,
+    HandOver, Layout, Lease, LeaseChange, LeaseKey, StoredRow, WorkerChange, WorkerId, Write,
+    WriteRefusal,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -127,8 +128,12 @@ async fn request_lease<S: LeaseStore, A: StreamApi>(
         let name = LeaseChange::RequestHandOver { taker: me.clone(), term };
         let write = Write::lease(&lease, name, crew.context.rng.nonce());
         match crew.context.write_once(&write).await {
-            WriteResult::Applied(_) => return crew.context.emit(LeaseEvent::HandOverRequested { lease }),
-            WriteResult::Refused { why: WriteRefusal::TermMoved, now: StoredRow::Lease(row) } if kcl => {
+            WriteResult::Applied(_) => {
+                return crew.context.emit(LeaseEvent::HandOverRequested { lease });
+            }
+            WriteResult::Refused { why: WriteRefusal::TermMoved, now: StoredRow::Lease(row) }
+                if kcl =>
+            {
                 term = row.term;
             }
             WriteResult::Failed(error) => {
@@ -148,7 +153,10 @@ async fn request_lease<S: LeaseStore, A: StreamApi>(
 
 /// KCL's layout: takes back the names of a worker that no longer wants the leases, and gives back
 /// those that were passed to it meanwhile. There nobody else could tell that it has left.
-pub(super) async fn withdraw_requests<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, me: &WorkerId) {
+pub(super) async fn withdraw_requests<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    me: &WorkerId,
+) {
     for (lease, _) in crew.held_leases.requests() {
         if !crew.is_stopping() && crew.reads(&lease.stream) {
             continue;

@@ -4,8 +4,8 @@
 //! KCL 3.x works there now. The rest is the duty of one worker per stream, which the rows name.
 
 use super::CoordinatorStartError;
-use super::cleanup::{remove_worker_rows, remove_rows};
-use super::crew::{CoordinatorShared, ActiveStream};
+use super::cleanup::{remove_rows, remove_worker_rows};
+use super::crew::{ActiveStream, CoordinatorShared};
 use super::first_sync::{create_all, first_rows, missing_rows};
 use super::missing;
 use super::survey::probe_again;
@@ -15,8 +15,8 @@ use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleDetector};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, LeaseListing, KclProbe, WorkerRow, WorkerId, Write, duty, is_same_creation,
-    shuffle, sync,
+    KclProbe, Layout, Lease, LeaseChange, LeaseListing, WorkerId, WorkerRow, Write, duty,
+    is_same_creation, shuffle, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -57,7 +57,10 @@ impl AuditState {
 }
 
 /// Audits for ever. `start` is what was seen of the table at the start.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared<S, A>>, start: KclProbe) {
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(
+    crew: Arc<CoordinatorShared<S, A>>,
+    start: KclProbe,
+) {
     let mut watches = AuditStates::new();
     let mut unread = Vec::new();
     let hole_looks = crew.settings().hole_audits;
@@ -120,7 +123,9 @@ async fn check_suspects<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S,
 }
 
 /// The lowest id of those that live, so that one worker knows what to do when no row says it.
-async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> Option<WorkerId> {
+async fn lowest_worker<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+) -> Option<WorkerId> {
     let look = crew.context.poll().await.ok()?;
     look.workers.into_iter().filter(WorkerRow::is_alive).map(|worker| worker.id).min()
 }
@@ -215,7 +220,10 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
         let (stream, again) = (name.clone(), name.clone());
         let known = Some(known_ms);
         crew.context.emit(LeaseEvent::StreamRecreated { stream, known, found: found_ms });
-        crew.refuse(CoordinatorStartError::StreamRecreated { stream: again, known_ms, found_ms }, name);
+        crew.refuse(
+            CoordinatorStartError::StreamRecreated { stream: again, known_ms, found_ms },
+            name,
+        );
     }
     is_same
 }
@@ -232,15 +240,25 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     let (name, found_ms) = (&stream.settings.name, stream.created_ms);
     let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
     let (again, known_ms) = (name.clone(), None);
-    crew.context.emit(LeaseEvent::StreamRecreated { stream: again, known: known_ms, found: found_ms });
+    crew.context.emit(LeaseEvent::StreamRecreated {
+        stream: again,
+        known: known_ms,
+        found: found_ms,
+    });
     let stream = name.clone();
-    crew.refuse(CoordinatorStartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms }, name);
+    crew.refuse(
+        CoordinatorStartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms },
+        name,
+    );
     false
 }
 
 /// Compares the stream with the rows once, at the start of the worker. If one of the two does not
 /// answer, the next audit does it.
-async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, stream: &ActiveStream) {
+async fn compare_with_rows<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    stream: &ActiveStream,
+) {
     let (tools, name) = (&crew.context, &stream.settings.name);
     if let Ok(list) = tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await
         && let Ok(LeaseListing { rows, .. }) = tools.list(name).await

@@ -34,7 +34,9 @@ pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
 }
 
 /// Removes the rows of workers that left or were fenced and that no lease names.
-pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
+pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+) {
     let tools = &crew.context;
     if tools.store.layout() == Layout::Kcl {
         return;
@@ -56,7 +58,9 @@ pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(crew: &Coord
 }
 
 /// Everyone that a lease names. `None` if not all leases can be read.
-async fn referenced_workers<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> Option<BTreeSet<WorkerId>> {
+async fn referenced_workers<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+) -> Option<BTreeSet<WorkerId>> {
     let tools = &crew.context;
     let application = tools.read_store(tools.store.application()).await.ok()?;
     if !application.unreadable.is_empty() {

@@ -4,7 +4,7 @@ use super::holdings::HeldLeases;
 use super::learned::LearnedRows;
 use super::missing::MissingStreams;
 use super::part::TaskGuard;
-use super::{CoordinatorSettings, CoordinatorStartError, StreamSettings, LeaseContext};
+use super::{CoordinatorSettings, CoordinatorStartError, LeaseContext, StreamSettings};
 use crate::lease::{DrainReason, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;

@@ -15,7 +15,7 @@ use crate::stream::since::list_from;
 use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Layout, Lease, NewLease, OnInconsistentChild, Protocol, WriteRefusal, StreamChange, Write, sync,
+    Layout, Lease, NewLease, OnInconsistentChild, Protocol, StreamChange, Write, WriteRefusal, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::position::StartPosition;
@@ -102,10 +102,11 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     let rows = if is_whole {
         listing.rows
     } else {
-        let list = match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
-            Ok(list) => Lineage::new(list.shards),
-            Err(error) => return check_retryable(tools, name, error).map(|()| false),
-        };
+        let list =
+            match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
+                Ok(list) => Lineage::new(list.shards),
+                Err(error) => return check_retryable(tools, name, error).map(|()| false),
+            };
         listing.with_unreadable(name, &list)
     };
     if is_covered(&rows) {

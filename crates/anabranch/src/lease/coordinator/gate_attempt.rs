@@ -11,7 +11,9 @@ use super::LeaseContext;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{GateEvidence, Gate, Lease, LeaseKey, GateListing, RowState, WaitReason, gate};
+use anabranch_model::lease::{
+    Gate, GateEvidence, GateListing, Lease, LeaseKey, RowState, WaitReason, gate,
+};
 use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,7 +79,9 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
     /// attempt. A row that makes no sense is in the way of its own descendants alone.
     pub(super) async fn run(self, leases: Vec<Lease>) {
         let Some(listed) = self.listed().await.map(Arc::new) else {
-            return self.emit_result(leases.into_iter().map(|lease| (lease.key, GateResult::Undetermined)));
+            return self.emit_result(
+                leases.into_iter().map(|lease| (lease.key, GateResult::Undetermined)),
+            );
         };
         let mut undecided = Vec::new();
         for (i, lease) in leases.into_iter().enumerate() {
@@ -96,7 +100,9 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
             let mut some = undecided;
             while !some.is_empty() {
                 let Some(more) = self.read_next_rows(some, &listed).await else {
-                    return self.emit_result(rest.into_iter().map(|it| (it.lease.key, GateResult::Undetermined)));
+                    return self.emit_result(
+                        rest.into_iter().map(|it| (it.lease.key, GateResult::Undetermined)),
+                    );
                 };
                 some = more;
             }
@@ -106,7 +112,12 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
     }
 
     /// Decides a gate, or finds out which row it needs next.
-    fn decide(&self, lease: Lease, evidence: GateEvidence, listed: &GateListing) -> Option<UndecidedGate> {
+    fn decide(
+        &self,
+        lease: Lease,
+        evidence: GateEvidence,
+        listed: &GateListing,
+    ) -> Option<UndecidedGate> {
         let tried = match gate(&lease.key.shard, &lease.parents, &evidence) {
             Gate::Open => GateResult::Open,
             // The child itself is past retention, and so are its parents, which are older.
@@ -128,7 +139,11 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
 
     /// Reads the next row of each gate, each row once. Returns the gates that need more; `None` if
     /// the store did not answer.
-    async fn read_next_rows(&self, undecided: Vec<UndecidedGate>, listed: &GateListing) -> Option<Vec<UndecidedGate>> {
+    async fn read_next_rows(
+        &self,
+        undecided: Vec<UndecidedGate>,
+        listed: &GateListing,
+    ) -> Option<Vec<UndecidedGate>> {
         let rows = undecided.iter().map(|it| it.next.clone()).collect();
         let reads = self.read_all(rows).await;
         let is_cut_off = reads.values().any(|read| matches!(read, RowRead::NoAnswer));
@@ -178,7 +193,8 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
     /// The shards and then the rows, in this order.
     async fn listed(&self) -> Option<GateListing> {
         let (tools, stream) = (&self.tools, &self.stream);
-        let shards = tools.call_stream(stream, tools.api.list_shards(stream, ShardFilter::All)).await;
+        let shards =
+            tools.call_stream(stream, tools.api.list_shards(stream, ShardFilter::All)).await;
         let shards = shards.inspect_err(|error| tools.emit_stream_failure(stream, error)).ok()?;
         let rows = tools.list(stream).await.ok()?;
         Some(GateListing::new(Lineage::new(shards.shards), &rows))

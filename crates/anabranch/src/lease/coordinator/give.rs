@@ -12,10 +12,12 @@ use super::act::add_held_lease;
 use super::crew::CoordinatorShared;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
-use crate::lease::grip::{HeldLease, FinishReason, HandleState};
+use crate::lease::grip::{FinishReason, HandleState, HeldLease};
 use crate::lease::settle::WriteResult;
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::{HandOver, LeaseToken, Layout, Lease, WriteRefusal, StoredRow, WorkerId, Write};
+use anabranch_model::lease::{
+    HandOver, Layout, Lease, LeaseToken, StoredRow, WorkerId, Write, WriteRefusal,
+};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -41,7 +43,9 @@ pub(super) fn process_finished<S: LeaseStore, A: StreamApi>(
 }
 
 /// Does the same for a task that has panicked, while the worker stops.
-pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(crew: &Arc<CoordinatorShared<S, A>>) {
+pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<CoordinatorShared<S, A>>,
+) {
     crew.task_guard.wait_for_panic().await;
     let mut gives = JoinSet::new();
     loop {
@@ -51,7 +55,10 @@ pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(
 }
 
 /// Lets go of a lease that is lost.
-pub(super) fn drop_lost<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, held: &Arc<HeldLease>) {
+pub(super) fn drop_lost<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    held: &Arc<HeldLease>,
+) {
     held.mark_lost();
     crew.held_leases.remove(held);
     crew.context.emit(LeaseEvent::LeaseLost { lease: held.taken_row().key.clone() });
@@ -97,7 +104,10 @@ async fn pause<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
     }
 }
 
-async fn release<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, held: &Arc<HeldLease>) {
+async fn release<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    held: &Arc<HeldLease>,
+) {
     let key = held.taken_row().key.clone();
     let own = held.row().await.hold.clone();
     let event = match write_while_alive(crew, held, &own.release(crew.context.rng.nonce())).await {
@@ -121,11 +131,14 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
                 crew.context.emit(LeaseEvent::LeaseHandedOver { lease, to });
                 return;
             }
-            WriteResult::Refused { why, now: StoredRow::Lease(row) } if is_mine(crew, &own, &row) => {
+            WriteResult::Refused { why, now: StoredRow::Lease(row) }
+                if is_mine(crew, &own, &row) =>
+            {
                 own.term = row.term;
                 match row.hand_over {
                     // An older write of mine moved KCL's counter.
-                    HandOver::Requested { taker } if taker == to && why == WriteRefusal::TermMoved => {}
+                    HandOver::Requested { taker }
+                        if taker == to && why == WriteRefusal::TermMoved => {}
                     // Another worker asks by now.
                     HandOver::Requested { taker } if taker != to => to = taker,
                     _ => return retake(crew, held, &own).await,
@@ -140,7 +153,11 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
 }
 
 /// Whether the row is still this worker's. Each write of an owner moves KCL's counter.
-fn is_mine<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, own: &LeaseToken, row: &Lease) -> bool {
+fn is_mine<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    own: &LeaseToken,
+    row: &Lease,
+) -> bool {
     match crew.context.store.layout() {
         Layout::Native => own.is_of(row),
         Layout::Kcl => row.owner.as_ref() == Some(&own.owner),

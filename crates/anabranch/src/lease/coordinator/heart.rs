@@ -6,7 +6,7 @@ use super::crew::CoordinatorShared;
 use super::member::{BeatResult, Membership, fence_own_id};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
-use crate::lease::grip::{HeldLease, HandleState};
+use crate::lease::grip::{HandleState, HeldLease};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Layout, WorkerId};
 use std::sync::Arc;
@@ -51,7 +51,10 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared
 }
 
 /// Stops all deliveries at once, forgets the leases, and joins again under another id.
-async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, member: &Membership) -> RetiredId {
+async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    member: &Membership,
+) -> RetiredId {
     member.heartbeat.stop();
     let mut lost = crew.held_leases.take_all(&member.id);
     mark_all_lost(crew, &lost);
@@ -74,7 +77,10 @@ async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShar
     (member.id.clone(), lost)
 }
 
-fn mark_all_lost<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, lost: &[Arc<HeldLease>]) {
+fn mark_all_lost<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    lost: &[Arc<HeldLease>],
+) {
     for held in lost {
         held.mark_lost();
         crew.context.emit(LeaseEvent::LeaseLost { lease: held.taken_row().key.clone() });
@@ -82,7 +88,10 @@ fn mark_all_lost<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, lo
 }
 
 /// Nobody has to wait for an id of this worker under which nothing runs any more.
-async fn fence_retired_ids<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, ghosts: &mut Vec<RetiredId>) {
+async fn fence_retired_ids<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    ghosts: &mut Vec<RetiredId>,
+) {
     let mut left = Vec::new();
     for (id, lost) in ghosts.drain(..) {
         let quiet = lost.iter().all(|held| held.is_idle());

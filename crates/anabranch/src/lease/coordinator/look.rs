@@ -4,12 +4,14 @@ use super::LeaseContext;
 use super::crew::CoordinatorShared;
 use super::ready::GateTracker;
 use crate::event::LeaseEvent;
-use crate::lease::{LeaseStore, StorePoll, StoreError};
+use crate::lease::{LeaseStore, StoreError, StorePoll};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use anabranch_model::lease::snapshot::{
+    FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
+};
 use anabranch_model::lease::view::FleetView;
-use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, WorkerRow, WorkerId, WorkerState};
+use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, WorkerId, WorkerRow, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long after a version was first seen the leases are listed once more. On DynamoDB a query is
@@ -99,7 +101,8 @@ impl FleetPoller {
         }
         self.learn(crew.learned.take());
         self.update_gates(crew, ready);
-        let leases = self.rows.values().flatten().map(|lease| lease_snapshot(lease, ready.phase(lease)));
+        let leases =
+            self.rows.values().flatten().map(|lease| lease_snapshot(lease, ready.phase(lease)));
         let snapshot = FleetSnapshot { workers: worker_snapshots(&look), leases: leases.collect() };
         self.emit_fleet_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
@@ -147,12 +150,20 @@ impl FleetPoller {
     }
 
     /// Judges the gates by the rows that were listed last.
-    pub(super) fn update_gates<S: LeaseStore, A: StreamApi>(&self, crew: &CoordinatorShared<S, A>, ready: &mut GateTracker) {
+    pub(super) fn update_gates<S: LeaseStore, A: StreamApi>(
+        &self,
+        crew: &CoordinatorShared<S, A>,
+        ready: &mut GateTracker,
+    ) {
         ready.evaluate(crew, &self.rows);
     }
 
     /// Tells how large the fleet is, when that has changed.
-    fn emit_fleet_size<S: LeaseStore, A: StreamApi>(&mut self, crew: &CoordinatorShared<S, A>, seen: &FleetSnapshot) {
+    fn emit_fleet_size<S: LeaseStore, A: StreamApi>(
+        &mut self,
+        crew: &CoordinatorShared<S, A>,
+        seen: &FleetSnapshot,
+    ) {
         let me = crew.held_leases.member().id.clone();
         let active = seen.workers.iter().filter(|worker| worker.status == WorkerStatus::Active);
         let mut workers: BTreeSet<_> = active.map(|worker| &worker.id).collect();

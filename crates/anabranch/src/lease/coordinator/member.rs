@@ -6,7 +6,7 @@ use crate::lease::pulse::Heartbeat;
 use crate::lease::settle::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, StoredRow, LeaseValidity, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Layout, LeaseValidity, StoredRow, WorkerChange, WorkerId, Write};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -96,8 +96,13 @@ impl Membership {
     }
 
     /// Says on the row that the worker takes nothing more.
-    pub(super) async fn announce_leaving<S: LeaseStore, A>(&self, tools: &LeaseContext<S, A>) -> BeatResult {
-        let beat = self.write_heartbeat(tools, |row| WorkerChange::AnnounceLeaving { counter: row.counter }).await;
+    pub(super) async fn announce_leaving<S: LeaseStore, A>(
+        &self,
+        tools: &LeaseContext<S, A>,
+    ) -> BeatResult {
+        let beat = self
+            .write_heartbeat(tools, |row| WorkerChange::AnnounceLeaving { counter: row.counter })
+            .await;
         if beat == BeatResult::Renewed {
             tools.emit(LeaseEvent::Leaving { worker: self.id.clone() });
         }
@@ -163,7 +168,10 @@ impl Membership {
 
 /// Shuts out an id of this worker's own that will never come back, so that nobody has to wait for
 /// it. Only once nothing runs under it any more. Returns whether that is done.
-pub(super) async fn fence_own_id<S: LeaseStore, A>(tools: &LeaseContext<S, A>, id: &WorkerId) -> bool {
+pub(super) async fn fence_own_id<S: LeaseStore, A>(
+    tools: &LeaseContext<S, A>,
+    id: &WorkerId,
+) -> bool {
     match tools.read_store(tools.store.worker(id)).await {
         Ok(Some(row)) if row.is_alive() => {
             // Nobody else moves this counter, and a late beat of its own makes the fence fail.

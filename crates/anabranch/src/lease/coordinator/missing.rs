@@ -2,7 +2,7 @@
 //! again, in case that answer was wrong.
 
 use super::LeaseContext;
-use super::crew::{CoordinatorShared, ActiveStream};
+use super::crew::{ActiveStream, CoordinatorShared};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::StreamApi;
@@ -118,9 +118,14 @@ pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorS
     }
 }
 
-async fn find<S: LeaseStore, A: StreamApi>(tools: &LeaseContext<S, A>, stream: &ActiveStream) -> RecheckResult {
+async fn find<S: LeaseStore, A: StreamApi>(
+    tools: &LeaseContext<S, A>,
+    stream: &ActiveStream,
+) -> RecheckResult {
     match tools.describe(&stream.settings.name).await {
-        Ok(summary) if is_same_creation(stream.created_ms, summary.created_ms) => RecheckResult::Same,
+        Ok(summary) if is_same_creation(stream.created_ms, summary.created_ms) => {
+            RecheckResult::Same
+        }
         Ok(summary) => RecheckResult::Other(summary.created_ms),
         Err(error) => {
             if error.fault != Fault::Missing {

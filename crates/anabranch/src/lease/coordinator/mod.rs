@@ -39,13 +39,13 @@ pub(crate) use tools::LeaseContext;
 
 use super::grip::DrainReason;
 use super::{LeaseHandle, LeaseStore};
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use crate::stream::shard_lists::ShardLists;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, LeaseKey, ProbeBaseline, WorkerId};
-use crew::{CoordinatorShared, ActiveStream};
+use crew::{ActiveStream, CoordinatorShared};
 use holdings::HeldLeases;
 use member::Membership;
 use std::future::Future;
@@ -175,7 +175,10 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     }
 
     /// Reads a stream that is ready.
-    pub(crate) fn read_stream(&self, ReadyStream(stream): ReadyStream) -> Result<(), CoordinatorStartError> {
+    pub(crate) fn read_stream(
+        &self,
+        ReadyStream(stream): ReadyStream,
+    ) -> Result<(), CoordinatorStartError> {
         if self.shared.key_of(&StreamName::from(stream.arn.as_str())).is_some() {
             return Err(CoordinatorStartError::DuplicateStream { stream: stream.names.given });
         }

@@ -3,7 +3,7 @@
 
 use super::crew::ActiveStream;
 use super::first_sync::{first_sync, has_first_rows};
-use super::{CoordinatorStartError, StreamSettings, LeaseContext};
+use super::{CoordinatorStartError, LeaseContext, StreamSettings};
 use crate::event::LeaseEvent;
 use crate::lease::settle::WriteResult;
 use crate::lease::stream_names;
@@ -74,12 +74,14 @@ async fn wait_until_usable<S: LeaseStore, A: StreamApi>(
                         return Ok(found);
                     }
                 }
-                status @ StreamStatus::Updating => match resolve_names(tools, settings, summary).await? {
-                    Some(found) if has_first_rows(tools, &found.key).await? => {
-                        return Ok(found);
+                status @ StreamStatus::Updating => {
+                    match resolve_names(tools, settings, summary).await? {
+                        Some(found) if has_first_rows(tools, &found.key).await? => {
+                            return Ok(found);
+                        }
+                        _ => await_status(status),
                     }
-                    _ => await_status(status),
-                },
+                }
                 status @ StreamStatus::Creating => await_status(status),
                 StreamStatus::Deleting => {
                     return Err(CoordinatorStartError::DeletedStream { stream: stream.clone() });
@@ -180,7 +182,8 @@ async fn note_start<S: LeaseStore, A: StreamApi>(
     stream: &StreamName,
     created_ms: u64,
 ) -> Result<Option<StreamFacts>, CoordinatorStartError> {
-    let listed = tools.call_stream(stream, tools.api.list_shards(stream, ShardFilter::AtLatest)).await;
+    let listed =
+        tools.call_stream(stream, tools.api.list_shards(stream, ShardFilter::AtLatest)).await;
     let list = match listed {
         Ok(list) => list,
         Err(error) => return check_retryable(tools, stream, error).map(|()| None),

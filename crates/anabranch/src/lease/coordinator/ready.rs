@@ -1,7 +1,7 @@
 //! Which leases may be read: those whose gate is open.
 
 use super::crew::CoordinatorShared;
-use super::gate_attempt::{GateAttempt, DecidedGates, GateResult};
+use super::gate_attempt::{DecidedGates, GateAttempt, GateResult};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::StreamApi;
@@ -161,7 +161,13 @@ impl GateTracker {
         }
     }
 
-    fn retry_later(&mut self, key: &LeaseKey, now_ms: u64, longest_ms: u64, after: Option<ShardId>) {
+    fn retry_later(
+        &mut self,
+        key: &LeaseKey,
+        now_ms: u64,
+        longest_ms: u64,
+        after: Option<ShardId>,
+    ) {
         let before_ms = self.tries.get(key).map_or(FIRST_PAUSE_MS / 2, |again| again.pause_ms);
         let pause_ms = (before_ms * 2).min(longest_ms.min(LONGEST_PAUSE_MS));
         let again = GateRetry { at_ms: now_ms + pause_ms, pause_ms, after };

@@ -5,9 +5,9 @@ use super::act::{execute_moves, request_drain, withdraw_requests};
 use super::crew::CoordinatorShared;
 use super::give::{drop_lost, process_finished};
 use super::look::FleetPoller;
-use super::pace::{PollSchedule, EarlyPoll};
+use super::pace::{EarlyPoll, PollSchedule};
 use super::ready::GateTracker;
-use crate::lease::grip::{HeldLease, FinishReason, HandleState};
+use crate::lease::grip::{FinishReason, HandleState, HeldLease};
 use crate::lease::{LeaseHandle, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::{LeaseMove, PlanningWorker, plan};
@@ -40,9 +40,16 @@ struct CoordinatorLoop<S: LeaseStore, A: StreamApi> {
 }
 
 /// Looks, plans and acts for ever. `surveyed` is what was seen of the table at the start.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared<S, A>>, surveyed: ProbeBaseline) {
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(
+    crew: Arc<CoordinatorShared<S, A>>,
+    surveyed: ProbeBaseline,
+) {
     let settings = crew.settings();
-    let view = FleetView::new(crew.context.store.layout(), settings.lease_time_ms, settings.hand_over_timeout_ms());
+    let view = FleetView::new(
+        crew.context.store.layout(),
+        settings.lease_time_ms,
+        settings.hand_over_timeout_ms(),
+    );
     let mut it = CoordinatorLoop {
         sight: FleetPoller::new(view.after(surveyed)),
         ready: GateTracker::default(),
@@ -202,7 +209,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
             return;
         }
         for held in self.crew.held_leases.all() {
-            if held.state() != HandleState::Waiting || held.is_draining() || !self.may_begin(&held) {
+            if held.state() != HandleState::Waiting || held.is_draining() || !self.may_begin(&held)
+            {
                 continue;
             }
             let Ok(room) = self.crew.handles.try_reserve() else {
@@ -238,7 +246,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
     async fn pause_natively(&self) {
         let (crew, clock) = (&self.crew, &self.crew.context.clock);
         let hurry = self.pace.is_busy(crew.now_ms()) || crew.is_stopping();
-        let pause_ms = if hurry { crew.settings().busy_poll_interval } else { crew.poll_interval_ms() };
+        let pause_ms =
+            if hurry { crew.settings().busy_poll_interval } else { crew.poll_interval_ms() };
         tokio::select! {
             biased;
             () = crew.wake.notified() => {}
@@ -257,7 +266,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
             if now_ms >= due_ms {
                 return;
             }
-            let again_ms = if self.has_requests_to_withdraw() { now_ms + UNASK_AGAIN_MS } else { due_ms };
+            let again_ms =
+                if self.has_requests_to_withdraw() { now_ms + UNASK_AGAIN_MS } else { due_ms };
             tokio::select! {
                 biased;
                 () = crew.wake.notified() => clock.sleep(BREATH_MS).await,

@@ -96,7 +96,9 @@ fn not_ready_in_time(within_ms: u64) -> StoreError {
 }
 
 /// Makes the store's table or schema, and waits for a store that can't be reached.
-pub(super) async fn prepare<S: LeaseStore, A>(tools: &LeaseContext<S, A>) -> Result<(), CoordinatorStartError> {
+pub(super) async fn prepare<S: LeaseStore, A>(
+    tools: &LeaseContext<S, A>,
+) -> Result<(), CoordinatorStartError> {
     loop {
         let prepared = tokio::select! {
             biased;

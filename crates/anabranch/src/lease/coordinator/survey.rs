@@ -7,7 +7,7 @@ use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::survey::{ProbeVerdict, evaluate, must_yield};
-use anabranch_model::lease::{Layout, KclProbe};
+use anabranch_model::lease::{KclProbe, Layout};
 
 /// Looks at the table until it is clear or has to be refused. Only a table on which a fleet of KCL
 /// 3.x has worked takes time. Returns what was seen last, and since when the leases have not moved
@@ -67,7 +67,9 @@ pub(super) async fn probe_again<S: LeaseStore, A: StreamApi>(
     Some(survey)
 }
 
-async fn probe_once<S: LeaseStore, A>(tools: &LeaseContext<S, A>) -> Result<KclProbe, CoordinatorStartError> {
+async fn probe_once<S: LeaseStore, A>(
+    tools: &LeaseContext<S, A>,
+) -> Result<KclProbe, CoordinatorStartError> {
     loop {
         match tools.read_store(tools.store.probe()).await {
             Ok(survey) => return Ok(survey),

@@ -3,7 +3,7 @@
 use super::CoordinatorSettings;
 use super::suspects::SuspectStreams;
 use super::unreadable::ReportedRows;
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{WriteResult, WriteRetry};
 use crate::lease::{LeaseStore, StoreError};
@@ -83,7 +83,10 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
 
     /// Tells that a stream did not do what it was asked.
     pub(crate) fn emit_stream_failure(&self, stream: &StreamName, error: &StreamError) {
-        self.emit(LeaseEvent::StreamCallFailed { stream: stream.clone(), error: error.to_string() });
+        self.emit(LeaseEvent::StreamCallFailed {
+            stream: stream.clone(),
+            error: error.to_string(),
+        });
     }
 
     /// What a read of the store answers; one that takes too long is an error.

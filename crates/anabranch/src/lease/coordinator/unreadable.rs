@@ -2,7 +2,7 @@
 
 use super::LeaseContext;
 use crate::event::LeaseEvent;
-use crate::lease::{LeaseStore, StorePoll, StoreError};
+use crate::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{LeaseKey, LeaseListing, UnreadableRow};
 use std::collections::{BTreeMap, BTreeSet};

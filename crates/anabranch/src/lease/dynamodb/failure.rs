@@ -39,7 +39,9 @@ impl TableCall<'_> {
         E: ProvideErrorMetadata + Error + 'static,
     {
         match error {
-            SdkError::ConstructionFailure(_) => DynamoFailure::Error(self.unusable(error_chain(error))),
+            SdkError::ConstructionFailure(_) => {
+                DynamoFailure::Error(self.unusable(error_chain(error)))
+            }
             SdkError::ServiceError(context) => {
                 // The service may have done it before it fell over.
                 if context.raw().status().as_u16() >= 500 {

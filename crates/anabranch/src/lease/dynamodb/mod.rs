@@ -25,16 +25,17 @@ mod provision;
 mod native;
 mod kcl;
 
-pub use kcl::{ParseKclStreamIdError, KclStreamId};
+pub use kcl::{KclStreamId, ParseKclStreamIdError};
 pub use meter::StoreUsage;
 pub use provision::Billing;
 
-use super::store::{LeaseStore, StorePoll, StoreError};
-use crate::clock::{Rng, Clock};
+use super::store::{LeaseStore, StoreError, StorePoll};
+use crate::clock::{Clock, Rng};
 use crate::http_client::HttpClient;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, KclProbe, WorkerRow, WorkerId, Write,
+    ApplicationFacts, KclProbe, Layout, Lease, LeaseKey, LeaseListing, WorkerId, WorkerRow, Write,
+    WriteOutcome,
 };
 use anabranch_model::position::StartPosition;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -261,7 +262,9 @@ impl LeaseStore for DynamoDbStore {
     async fn poll(&self) -> Result<StorePoll, StoreError> {
         match &self.rows {
             LayoutRows::Native(rows) => rows.look().await,
-            LayoutRows::Kcl(_) => Ok(StorePoll { version: None, workers: Vec::new(), unreadable: Vec::new() }),
+            LayoutRows::Kcl(_) => {
+                Ok(StorePoll { version: None, workers: Vec::new(), unreadable: Vec::new() })
+            }
         }
     }
 

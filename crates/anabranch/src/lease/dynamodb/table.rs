@@ -1,11 +1,11 @@
 //! One table: the calls that the store makes, and what their replies mean.
 
-use super::expression::{WriteAction, Expression, WriteRequest};
-use super::failure::{TableCall, DynamoFailure, store_name};
+use super::expression::{Expression, WriteAction, WriteRequest};
+use super::failure::{DynamoFailure, TableCall, store_name};
 use super::item::AttributeMap;
 use super::meter::UsageMeter;
 use super::preparation::TablePreparation;
-use crate::clock::{Rng, Clock};
+use crate::clock::{Clock, Rng};
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -97,7 +97,10 @@ impl DynamoTable {
     }
 
     /// One item of a table that may not be there.
-    pub(super) async fn get_if_there(&self, key: AttributeMap) -> Result<Option<AttributeMap>, StoreError> {
+    pub(super) async fn get_if_there(
+        &self,
+        key: AttributeMap,
+    ) -> Result<Option<AttributeMap>, StoreError> {
         match self.describe().await? {
             Some(_) => self.get(key).await,
             None => Ok(None),
@@ -127,7 +130,10 @@ impl DynamoTable {
     }
 
     /// The same, and the read units that it took. A service that does not count tells 0.
-    pub(super) async fn scan_at_cost(&self, range: KeyRange) -> Result<(Vec<AttributeMap>, f64), StoreError> {
+    pub(super) async fn scan_at_cost(
+        &self,
+        range: KeyRange,
+    ) -> Result<(Vec<AttributeMap>, f64), StoreError> {
         let scan = self.reads.scan().table_name(&self.name).consistent_read(!range.may_be_old);
         let scan = scan.set_filter_expression(range.filter);
         let scan = scan.set_expression_attribute_names(range.expression.names());
@@ -194,7 +200,9 @@ impl DynamoTable {
         match update.send().await {
             Ok(reply) => {
                 self.meter.written(reply.consumed_capacity.as_slice());
-                Ok(WriteAttempt::Applied(reply.attributes.map_or(ItemAfter::Unseen, ItemAfter::Item)))
+                Ok(WriteAttempt::Applied(
+                    reply.attributes.map_or(ItemAfter::Unseen, ItemAfter::Item),
+                ))
             }
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(e)) => {
@@ -205,7 +213,11 @@ impl DynamoTable {
         }
     }
 
-    async fn put(&self, item: &AttributeMap, expression: &Expression) -> Result<WriteAttempt, DynamoFailure> {
+    async fn put(
+        &self,
+        item: &AttributeMap,
+        expression: &Expression,
+    ) -> Result<WriteAttempt, DynamoFailure> {
         let put = self.writes.put_item().table_name(&self.name).set_item(Some(item.clone()));
         let put = put.set_condition_expression(expression.condition_text());
         let put = put.set_expression_attribute_names(expression.names());

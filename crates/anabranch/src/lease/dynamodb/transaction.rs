@@ -2,7 +2,7 @@
 
 use super::expression::{WriteAction, WriteRequest};
 use super::failure::DynamoFailure;
-use super::table::{ItemAfter, WriteAttempt, DynamoTable};
+use super::table::{DynamoTable, ItemAfter, WriteAttempt};
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::error::TransactionCanceledException;
@@ -41,7 +41,10 @@ impl DynamoTable {
 
     /// Why a transaction was cancelled: one reason for each of its items, `None` for those that
     /// would have passed.
-    fn cancelled(&self, cancelled: &TransactionCanceledException) -> Result<WriteAttempt, DynamoFailure> {
+    fn cancelled(
+        &self,
+        cancelled: &TransactionCanceledException,
+    ) -> Result<WriteAttempt, DynamoFailure> {
         let reasons = cancelled.cancellation_reasons();
         let has = |code: &str| reasons.iter().any(|reason| reason.code() == Some(code));
         let said = reasons
@@ -62,11 +65,13 @@ impl DynamoTable {
         {
             return Ok(WriteAttempt::Refused(reason.item.clone()));
         }
-        Err(DynamoFailure::Error(if has("ThrottlingError") || has("ProvisionedThroughputExceeded") {
-            StoreError::Throttled { store, detail }
-        } else {
-            StoreError::Unusable { store, detail }
-        }))
+        Err(DynamoFailure::Error(
+            if has("ThrottlingError") || has("ProvisionedThroughputExceeded") {
+                StoreError::Throttled { store, detail }
+            } else {
+                StoreError::Unusable { store, detail }
+            },
+        ))
     }
 
     fn item_of(&self, request: &WriteRequest) -> TransactWriteItem {

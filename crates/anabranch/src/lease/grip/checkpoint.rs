@@ -1,7 +1,7 @@
 //! Checkpoints: fenced, and conditional on what they replace.
 
 use super::own::OwnRowWrite;
-use super::{LeaseHandle, HeldLease};
+use super::{HeldLease, LeaseHandle};
 use crate::lease::coordinator::LeaseContext;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
@@ -62,7 +62,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         let mut row = self.held.row().await;
         loop {
             let nonce = self.context.rng.nonce();
-            let write = if refuse { row.hold.refuse(nonce) } else { row.hold.allow_hand_over(nonce) };
+            let write =
+                if refuse { row.hold.refuse(nonce) } else { row.hold.allow_hand_over(nonce) };
             match self.held.write_row(&self.context, &mut row, &write).await {
                 // Where the row does not say so, whoever asked asks again, and is told again.
                 OwnRowWrite::Done | OwnRowWrite::Rejected | OwnRowWrite::Failed(_) => break,

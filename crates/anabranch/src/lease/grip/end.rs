@@ -7,7 +7,7 @@ use crate::lease::settle::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ChildShard, ShardFilter, StreamApi};
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, WriteRefusal, Write};
+use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Write, WriteRefusal};
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::Position;
 
@@ -121,7 +121,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
     async fn listed_children(&self) -> Result<Vec<ChildShard>, ShardEndResult> {
         let key = self.key();
         let lineage = self.list().await;
-        let lineage = lineage.ok_or(ShardEndResult::NotYet { why: "the shards can't be listed" })?;
+        let lineage =
+            lineage.ok_or(ShardEndResult::NotYet { why: "the shards can't be listed" })?;
         // An end without all children would leave keys to nobody.
         let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
             return Err(ShardEndResult::NotYet { why: "no list names all of its children" });
@@ -137,7 +138,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
     /// Asks for a full list of the shards.
     async fn list(&self) -> Option<Lineage> {
         let (stream, api) = (&self.key().stream, &self.context.api);
-        let list = self.context.call_stream(stream, api.list_shards(stream, ShardFilter::All)).await;
+        let list =
+            self.context.call_stream(stream, api.list_shards(stream, ShardFilter::All)).await;
         list.ok().map(|list| Lineage::new(list.shards))
     }
 

@@ -44,14 +44,18 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
             }
             None => return MissingShardResult::NotProven,
         }
-        let Ok(list) =
-            self.context.call_stream(&key.stream, api.list_shards(&key.stream, ShardFilter::All)).await
+        let Ok(list) = self
+            .context
+            .call_stream(&key.stream, api.list_shards(&key.stream, ShardFilter::All))
+            .await
         else {
             return MissingShardResult::NotProven;
         };
         let lineage = Lineage::new(list.shards);
         let range = self.lease().range.as_ref();
-        let Some(heirs) = lineage.successors(&key.shard, range) else { return MissingShardResult::NotProven };
+        let Some(heirs) = lineage.successors(&key.shard, range) else {
+            return MissingShardResult::NotProven;
+        };
         let heirs: Vec<NewLease> = heirs.into_iter().map(NewLease::child).collect();
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
         // Before the row says so: whoever crashes in between would leave a loss that nobody told.

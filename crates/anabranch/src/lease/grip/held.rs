@@ -3,7 +3,7 @@
 use super::{DrainReason, FinishReason, StopReason};
 use crate::clock::Clock;
 use crate::lease::pulse::Heartbeat;
-use anabranch_model::lease::{Checkpoint, LeaseToken, Lease, ReadRate, LeaseValidity, WorkerId};
+use anabranch_model::lease::{Checkpoint, Lease, LeaseToken, LeaseValidity, ReadRate, WorkerId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
@@ -237,8 +237,8 @@ impl HeldLease {
     /// Asks whoever runs the shard to drain it. Returns whether that changes anything.
     pub(crate) fn request_drain(&self, deadline_ms: u64, why: DrainReason) -> bool {
         self.stop.send_if_modified(|asked| {
-            let silent =
-                why == DrainReason::StreamRecreated && !self.delivery_stopped.swap(true, Ordering::AcqRel);
+            let silent = why == DrainReason::StreamRecreated
+                && !self.delivery_stopped.swap(true, Ordering::AcqRel);
             let stop = merge_stop(asked.stop.as_ref(), deadline_ms, why);
             let new = stop.is_some();
             if new {
@@ -265,8 +265,10 @@ impl HeldLease {
     /// Takes the request of another worker back. Any other reason to drain still holds.
     pub(super) fn cancel_hand_over(&self) {
         self.stop.send_if_modified(|asked| {
-            let for_another =
-                matches!(asked.stop, Some(StopReason::Drain { why: DrainReason::HandOver { .. }, .. }));
+            let for_another = matches!(
+                asked.stop,
+                Some(StopReason::Drain { why: DrainReason::HandOver { .. }, .. })
+            );
             if for_another {
                 asked.stop = None;
             }
@@ -350,7 +352,11 @@ impl HeldLease {
 ///
 /// A drain for another worker may be taken back; any other reason may not, and takes its place. The
 /// sooner deadline holds.
-fn merge_stop(standing: Option<&StopReason>, deadline_ms: u64, why: DrainReason) -> Option<StopReason> {
+fn merge_stop(
+    standing: Option<&StopReason>,
+    deadline_ms: u64,
+    why: DrainReason,
+) -> Option<StopReason> {
     let Some(StopReason::Drain { deadline_ms: before_ms, why: before }) = standing else {
         return standing.is_none().then_some(StopReason::Drain { deadline_ms, why });
     };

@@ -83,7 +83,8 @@ impl HeldLease {
             self.note_requester(taker);
         }
         // In KCL's layout every write of the owner is a beat.
-        if tools.store.layout() == Layout::Kcl && !self.heartbeat().record_beat(sent_ms, tools.clock.now_ms())
+        if tools.store.layout() == Layout::Kcl
+            && !self.heartbeat().record_beat(sent_ms, tools.clock.now_ms())
         {
             self.mark_lost();
         }

@@ -5,13 +5,13 @@ mod address;
 pub mod session;
 mod listen;
 
-use super::sql::{TableNames, POSTGRES, StoreTimeouts, SqlStore, SqlExecutor};
-use super::store::{LeaseStore, StorePoll, StoreError};
+use super::sql::{POSTGRES, SqlExecutor, SqlStore, StoreTimeouts, TableNames};
+use super::store::{LeaseStore, StoreError, StorePoll};
 use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    ApplicationFacts, Checkpoint, LeaseToken, Layout, Lease, LeaseKey, LeaseListing, Nonce, WriteOutcome, WorkerRow,
-    WorkerId, Write,
+    ApplicationFacts, Checkpoint, Layout, Lease, LeaseKey, LeaseListing, LeaseToken, Nonce,
+    WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use listen::ChangeListener;
 use sqlx::postgres::PgConnectOptions;

@@ -4,7 +4,7 @@
 //! writes wait for each other, and a write that waits for a row keeps nobody else waiting.
 
 use super::cell::Cell;
-use super::failure::{SqlFailure, LostConnection};
+use super::failure::{LostConnection, SqlFailure};
 use super::link::SqlExecutor;
 use super::pool::Urgency;
 use super::row;
@@ -14,8 +14,8 @@ use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::native;
 use anabranch_model::lease::{
-    Layout, LeaseChange, LeaseKey, Nonce, WriteOutcome, WriteRefusal, StoredRow, StreamChange, WorkerChange,
-    WorkerId, Write,
+    Layout, LeaseChange, LeaseKey, Nonce, StoredRow, StreamChange, WorkerChange, WorkerId, Write,
+    WriteOutcome, WriteRefusal,
 };
 
 /// How often a write starts again because another one made or removed its row in between.
@@ -86,7 +86,11 @@ impl SqlStore {
         }
     }
 
-    async fn step(&self, wire: &mut SqlExecutor<'_>, write: &Write) -> Result<WriteStep, SqlFailure> {
+    async fn step(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+        write: &Write,
+    ) -> Result<WriteStep, SqlFailure> {
         let step = match write {
             Write::Lease { key, change, nonce } => {
                 self.change_lease(wire, key, change, *nonce).await?
@@ -143,7 +147,10 @@ impl SqlStore {
                     self.bump(wire).await?;
                     let named = self.with_application(key.clone());
                     if !wire.rows(&self.statements.names_worker, named).await?.is_empty() {
-                        return Ok(refused(WriteRefusal::StillReferenced, StoredRow::of_worker(now.as_ref())));
+                        return Ok(refused(
+                            WriteRefusal::StillReferenced,
+                            StoredRow::of_worker(now.as_ref()),
+                        ));
                     }
                 }
                 let cells = after.as_ref().map(row::worker_cells);

@@ -6,8 +6,8 @@ use super::failure::SqlFailure;
 use super::link::SqlExecutor;
 use super::row;
 use super::store::SqlStore;
-use crate::lease::{TransactionCheckpoint, StoreError};
-use anabranch_model::lease::{Checkpoint, LeaseToken, Layout, LeaseChange, Nonce, WriteRefusal};
+use crate::lease::{StoreError, TransactionCheckpoint};
+use anabranch_model::lease::{Checkpoint, Layout, LeaseChange, LeaseToken, Nonce, WriteRefusal};
 
 impl SqlStore {
     pub(crate) async fn checkpoint_in(

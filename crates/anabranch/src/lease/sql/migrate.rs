@@ -146,7 +146,11 @@ impl SqlStore {
         wire.change(&first.into(), self.with_application(vec![])).await.map(drop)
     }
 
-    async fn has_column(&self, wire: &mut SqlExecutor<'_>, added: &AddedColumn) -> Result<bool, SqlFailure> {
+    async fn has_column(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+        added: &AddedColumn,
+    ) -> Result<bool, SqlFailure> {
         let cells = [self.statements.names.space(), added.table, added.column];
         let found = self.statements.dialect.column.into();
         Ok(!wire.rows(&found, cells.into_iter().map(Cell::text).collect()).await?.is_empty())
@@ -157,7 +161,11 @@ impl SqlStore {
     }
 
     /// Adds a column as soon as the table is free for a moment.
-    async fn add_in_turns(&self, wire: &mut SqlExecutor<'_>, added: &AddedColumn) -> Result<(), SqlFailure> {
+    async fn add_in_turns(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+        added: &AddedColumn,
+    ) -> Result<(), SqlFailure> {
         let turn = TURN.min(self.patience.lock / 2).max(Duration::from_millis(1));
         let bound =
             self.statements.dialect.queue_for.replace("{ms}", &turn.as_millis().to_string());
@@ -183,7 +191,11 @@ impl SqlStore {
         )))
     }
 
-    async fn note_version(&self, wire: &mut SqlExecutor<'_>, version: usize) -> Result<(), SqlFailure> {
+    async fn note_version(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+        version: usize,
+    ) -> Result<(), SqlFailure> {
         let mut cells = vec![Cell::number(version as u64)];
         // The column came with version 3, and only the last row counts.
         let note = if version == VERSION {

@@ -32,4 +32,4 @@ pub(super) use link::{DatabaseAddress, SqlExecutor};
 pub(super) use statement::TableNames;
 #[cfg(feature = "postgres")]
 pub(super) use store::CHANNEL;
-pub(super) use store::{StoreTimeouts, SqlStore, problem_with_application};
+pub(super) use store::{SqlStore, StoreTimeouts, problem_with_application};

@@ -65,7 +65,10 @@ impl SqlPool {
         self.acquire(Some(turn)).await
     }
 
-    async fn acquire<'a>(&'a self, turn: Option<SemaphorePermit<'a>>) -> Result<SqlLoan<'a>, SqlFailure> {
+    async fn acquire<'a>(
+        &'a self,
+        turn: Option<SemaphorePermit<'a>>,
+    ) -> Result<SqlLoan<'a>, SqlFailure> {
         let slot = self.slots.acquire().await.expect("the semaphore is never closed");
         let used = self.idle().pop();
         let was_idle = used.is_some();

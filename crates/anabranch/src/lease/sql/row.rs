@@ -6,7 +6,8 @@ use super::statement::{LEASE, STREAM, WORKER};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, WorkerRow, WorkerId, WorkerState,
+    HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, WorkerId, WorkerRow,
+    WorkerState,
 };
 
 const ALIVE: &str = "alive";

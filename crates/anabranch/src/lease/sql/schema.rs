@@ -104,7 +104,10 @@ pub(super) enum FoundSchema {
 
 impl SqlStore {
     /// What stands under our names, or why we must not touch it.
-    pub(super) async fn find_tables(&self, wire: &mut SqlExecutor<'_>) -> Result<FoundSchema, SqlFailure> {
+    pub(super) async fn find_tables(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+    ) -> Result<FoundSchema, SqlFailure> {
         let names = &self.statements.names;
         let space = names.space();
         let all =

@@ -2,14 +2,16 @@
 
 use super::cell::{Cell, RowReader};
 use super::dialect::Dialect;
-use super::failure::{SqlFailure, LostConnection};
+use super::failure::{LostConnection, SqlFailure};
 use super::link::DatabaseAddress;
 use super::pool::{SqlLoan, SqlPool, Urgency};
 use super::row;
-use super::statement::{TableNames, Statements};
-use crate::lease::{StorePoll, StoreError};
+use super::statement::{Statements, TableNames};
+use crate::lease::{StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{ApplicationFacts, Lease, LeaseKey, LeaseListing, UnreadableRow, WorkerRow, WorkerId};
+use anabranch_model::lease::{
+    ApplicationFacts, Lease, LeaseKey, LeaseListing, UnreadableRow, WorkerId, WorkerRow,
+};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;

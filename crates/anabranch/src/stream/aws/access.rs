@@ -80,7 +80,8 @@ impl AwsAccess {
         if config.region().is_none() {
             return Err(AwsSetupError::NoRegion);
         }
-        let no_credentials = |detail: String, source| AwsSetupError::NoCredentials { detail, source };
+        let no_credentials =
+            |detail: String, source| AwsSetupError::NoCredentials { detail, source };
         match config.credentials_provider() {
             None => Err(no_credentials("no provider".to_owned(), "no provider".into())),
             Some(provider) => match provider.provide_credentials().await {

@@ -4,8 +4,8 @@
 //! may make any of them. So it is made apart from the task, when it is needed.
 
 use super::super::api::{
-    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
+    ShardIterator, ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use super::super::cbor::records::with_captured_records;
 use super::super::consumer_limit;
@@ -91,7 +91,8 @@ impl StreamApi for AwsKinesis {
         let request = request.set_stream_name(name).set_stream_arn(arn).shard_id(shard.as_str());
         let request = request.shard_iterator_type(kind).set_starting_sequence_number(number);
         let request = request.set_timestamp(moment);
-        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
         let text = reply.map_err(|error| call.failed(error))?.shard_iterator;
         Ok(ShardIterator(text.ok_or_else(|| call.unreadable("iterator", "absent"))?.into()))
     }
@@ -107,8 +108,11 @@ impl StreamApi for AwsKinesis {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().set_stream_arn(arn);
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
-        let reply =
-            self.send_with_fallback(CallEffect::Reads, || with_captured_records(Box::pin(request.clone().send()))).await;
+        let reply = self
+            .send_with_fallback(CallEffect::Reads, || {
+                with_captured_records(Box::pin(request.clone().send()))
+            })
+            .await;
         let (reply, given) = reply.map_err(|error| call.failed(error))?;
         let records = match given {
             Some(records) => records,
@@ -139,7 +143,8 @@ impl StreamApi for AwsKinesis {
         let call = consumer_call("RegisterStreamConsumer", &stream.arn);
         let request = self.client.register_stream_consumer();
         let request = request.stream_arn(&stream.arn).consumer_name(name);
-        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         let consumer = match reply {
             Ok(reply) => reply.consumer,
             Err(error) => {
@@ -169,7 +174,8 @@ impl StreamApi for AwsKinesis {
         } else {
             request.stream_arn(&stream.arn).consumer_name(name)
         };
-        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
         call.consumer(consumer.map(reply::described))
     }
@@ -177,7 +183,8 @@ impl StreamApi for AwsKinesis {
     async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
         let call = consumer_call("DeregisterStreamConsumer", &consumer.arn);
         let request = self.client.deregister_stream_consumer().consumer_arn(&consumer.arn);
-        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         reply.map(|_| ()).map_err(|error| call.failed(error))
     }
 
@@ -246,7 +253,8 @@ impl StreamApi for AwsKinesis {
             .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
             .data(Blob::from_maybe_shared(entry.data.clone()))
             .set_sequence_number_for_ordering(after.map(|number| number.to_string()));
-        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
         Ok(Placement { shard: call.shard_id(reply.shard_id)?, sequence })
@@ -259,7 +267,8 @@ impl AwsKinesis {
         let list = self.client.list_stream_consumers().stream_arn(&stream.arn);
         // One page holds more than any stream may have.
         let list = list.max_results(100);
-        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(list.clone().send())).await;
+        let reply =
+            self.send_with_fallback(CallEffect::Reads, || Box::pin(list.clone().send())).await;
         let consumers = match reply {
             Ok(reply) => reply.consumers.unwrap_or_default(),
             Err(failed) => {

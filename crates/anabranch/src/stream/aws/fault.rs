@@ -95,7 +95,10 @@ impl HttpStatus for aws_smithy_types::event_stream::RawMessage {
     }
 }
 
-fn classify<E: ProvideErrorMetadata + Error + 'static, R: HttpStatus + std::fmt::Debug + 'static>(
+fn classify<
+    E: ProvideErrorMetadata + Error + 'static,
+    R: HttpStatus + std::fmt::Debug + 'static,
+>(
     name: &str,
     error: &SdkError<E, R>,
 ) -> Fault {

@@ -10,8 +10,8 @@ mod subscribe;
 
 pub use access::{AwsAccess, AwsSetupError, config_from_env, from_env};
 
-use super::cbor::spoken::{WireFormatState, WireFormat};
-use super::cbor::{KinesisProtocol, EncodingInterceptor};
+use super::cbor::spoken::{WireFormat, WireFormatState};
+use super::cbor::{EncodingInterceptor, KinesisProtocol};
 use crate::http_client::{CONNECT_TIMEOUT, HttpClient};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;

@@ -1,7 +1,7 @@
 //! The SDK's values as the library's own.
 
 use super::super::api::{
-    ChildShard, PutEntryResult, FanOutConsumer, Placement, StreamError, StreamStatus, StreamSummary,
+    ChildShard, FanOutConsumer, Placement, PutEntryResult, StreamError, StreamStatus, StreamSummary,
 };
 use super::fault::AwsCall;
 use anabranch_model::hash::HashRange;

@@ -16,4 +16,4 @@ pub(super) mod records;
 pub(super) mod spoken;
 mod protocol;
 
-pub(super) use protocol::{KinesisProtocol, EncodingInterceptor};
+pub(super) use protocol::{EncodingInterceptor, KinesisProtocol};

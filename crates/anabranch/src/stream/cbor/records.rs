@@ -58,7 +58,11 @@ pub(super) fn read(
     Ok(records)
 }
 
-fn record(cursor: &mut CborCursor<'_>, body: &Bytes, spoken: &WireFormatState) -> Result<Record, SerdeError> {
+fn record(
+    cursor: &mut CborCursor<'_>,
+    body: &Bytes,
+    spoken: &WireFormatState,
+) -> Result<Record, SerdeError> {
     let (mut sequence, mut partition_key, mut arrival_ms) = (None, None, 0);
     let mut data = Bytes::new();
     let mut members = cursor.map().map_err(invalid)?;

@@ -1,8 +1,8 @@
 //! What processors checkpoint: KCL's rules, in two phases too.
 
-use super::script::{Script, processors, staged, worker};
-use crate::outage::{Cut, CutOff, consumer};
-use crate::world::{Running, World, pause};
+use super::script::{ProcessorScript, processors, staged, worker};
+use crate::outage::{CutOff, CutOffStore, consumer};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::CheckpointError;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::position::Position;
@@ -103,11 +103,12 @@ async fn what_was_prepared_is_shown_to_the_next_owner_until_a_checkpoint_is_made
 
 /// A worker that has checkpointed the second of ten records, and given up the checkpoint of the
 /// eighth, which landed. With the places of all.
-async fn given_up() -> (World, Arc<Script>, Running, Vec<Position>) {
+async fn given_up() -> (ConsumerFixture, Arc<ProcessorScript>, RunningWorker, Vec<Position>) {
     let (world, script) = staged(|script| script.lazy.store(true, Ordering::SeqCst));
     let off = Arc::new(AtomicBool::new(false));
-    let cut = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Answers };
-    let worker = Running::start(consumer(&world, cut).processors(processors(&script, "one")));
+    let cut =
+        CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Answers };
+    let worker = RunningWorker::start(consumer(&world, cut).processors(processors(&script, "one")));
     world.until_all_seen().await;
     let at = script.positions.lock().unwrap().clone();
     let checkpointer = script.checkpointer();

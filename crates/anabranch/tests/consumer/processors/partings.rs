@@ -1,8 +1,8 @@
 //! How processors part with their shard: at a stop, at its end, when it is lost.
 
-use super::script::{Script, processors, staged, worker};
-use crate::outage::{Cut, CutOff, consumer};
-use crate::world::{Running, World, pause};
+use super::script::{ProcessorScript, processors, staged, worker};
+use crate::outage::{CutOff, CutOffStore, consumer};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::LeaseStore as _;
 use std::sync::Arc;
@@ -60,7 +60,10 @@ async fn children_wait_for_a_processor_that_checkpoints_the_end() {
 
 /// A closed shard whose ten records are done and not checkpointed, and a worker that is asked to
 /// stop in the middle of a `shard_ended` of so many milliseconds.
-async fn stopped_at_the_end(end_ms: u64, tell: impl FnOnce(&Script)) -> (World, Arc<Script>) {
+async fn stopped_at_the_end(
+    end_ms: u64,
+    tell: impl FnOnce(&ProcessorScript),
+) -> (ConsumerFixture, Arc<ProcessorScript>) {
     let (world, script) = staged(|script| {
         script.lazy.store(true, Ordering::SeqCst);
         script.end_ms.store(end_ms, Ordering::SeqCst);
@@ -75,7 +78,7 @@ async fn stopped_at_the_end(end_ms: u64, tell: impl FnOnce(&Script)) -> (World, 
 }
 
 /// Another worker reads on, and repeats so many.
-async fn read_on(world: &World, script: &Arc<Script>, duplicates: usize) {
+async fn read_on(world: &ConsumerFixture, script: &Arc<ProcessorScript>, duplicates: usize) {
     let second = worker(world, script, "second", 2);
     world.until_all_seen().await;
     world.until("the end is written", || world.rows()[0].is_ended()).await;
@@ -108,7 +111,7 @@ async fn an_end_that_takes_longer_than_the_grace_is_dropped_and_told_elsewhere()
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_fails_in_a_stop_leaves_a_last_checkpoint_unless_it_can_not_go_on() {
-    let forget = |script: &Script| script.forgetful.store(true, Ordering::SeqCst);
+    let forget = |script: &ProcessorScript| script.forgetful.store(true, Ordering::SeqCst);
     let (world, script) = stopped_at_the_end(5_000, forget).await;
     let calls = ["0 shard_ended", "0 ended", "0 shutdown_requested", "0 lease_lost", "0 heard"];
     assert_eq!(script.calls()[2..], calls);
@@ -130,8 +133,9 @@ async fn nothing_is_told_after_an_end_that_was_done_whether_it_is_written_in_tim
         world.put_round(10);
         let off = Arc::new(AtomicBool::new(true));
         let what = CutOff::Ends;
-        let cut = Cut { store: world.leases.clone(), off: Arc::clone(&off), what };
-        let first = Running::start(consumer(&world, cut).processors(processors(&script, "first")));
+        let cut = CutOffStore { store: world.leases.clone(), off: Arc::clone(&off), what };
+        let first =
+            RunningWorker::start(consumer(&world, cut).processors(processors(&script, "first")));
         world.until("it has done its end", || script.count("0 ended") == 1).await;
         first.ask_to_stop();
         pause(10_000).await;
@@ -161,8 +165,9 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
 async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_little() {
     for (lost, heard) in [(true, 1), (false, 0)] {
         let (world, script) = staged(|script| script.loss_ms.store(20_000, Ordering::SeqCst));
-        let consumer = world.consumer(1).with_settings(|settings| settings.lease_lost_timeout = 30_000);
-        let worker = Running::start(consumer.processors(processors(&script, "one")));
+        let consumer =
+            world.consumer(1).with_settings(|settings| settings.lease_lost_timeout = 30_000);
+        let worker = RunningWorker::start(consumer.processors(processors(&script, "one")));
         world.until_all_seen().await;
         if lost {
             steal(&world).await;
@@ -185,7 +190,7 @@ async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_littl
 }
 
 /// Another worker takes the row, as if this one's heart had stopped.
-async fn steal(world: &World) {
+async fn steal(world: &ConsumerFixture) {
     let row = world.rows().remove(0);
     let hold = row.token().unwrap();
     let write = anabranch_model::lease::Write::lease(

@@ -1,9 +1,9 @@
 //! A processor that does what its test says, and notes what it is told.
 
 use crate::oracle::Oracle;
-use crate::world::{Running, World, pause};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::{
-    Checkpointer, HandlerError, ProcessorBatch, ShardProcessor, ShardStart, RestartProcessor,
+    Checkpointer, HandlerError, ProcessorBatch, RestartProcessor, ShardProcessor, ShardStart,
 };
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 /// What the processors of a test do, and what they were told.
 #[derive(Default)]
-pub(super) struct Script {
+pub(super) struct ProcessorScript {
     /// Who notes the records.
     pub(super) oracle: Oracle,
     /// Every call, in order: the shard's last digit and the call.
@@ -43,14 +43,14 @@ pub(super) struct Script {
     pub(super) loss_ms: AtomicU64,
 }
 
-pub(super) struct Scripted {
-    script: Arc<Script>,
+pub(super) struct ScriptedProcessor {
+    script: Arc<ProcessorScript>,
     shard: Arc<LeaseKey>,
     by: &'static str,
 }
 
-impl Script {
-    pub(super) fn of(world: &World) -> Arc<Self> {
+impl ProcessorScript {
+    pub(super) fn of(world: &ConsumerFixture) -> Arc<Self> {
         Arc::new(Self { oracle: world.oracle.clone(), ..Self::default() })
     }
 
@@ -67,7 +67,7 @@ impl Script {
     }
 }
 
-impl Scripted {
+impl ScriptedProcessor {
     fn note(&self, call: &str) {
         let digit = self.shard.shard.as_str().chars().last().unwrap();
         self.script.calls.lock().unwrap().push(format!("{digit} {call}"));
@@ -79,7 +79,7 @@ fn strikes(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-impl ShardProcessor for Scripted {
+impl ShardProcessor for ScriptedProcessor {
     async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
         self.note("initialize");
         self.script.starts.lock().unwrap().push(start);
@@ -147,21 +147,28 @@ impl ShardProcessor for Scripted {
 }
 
 pub(super) fn processors(
-    script: &Arc<Script>,
+    script: &Arc<ProcessorScript>,
     by: &'static str,
-) -> impl Fn(&Arc<LeaseKey>) -> Scripted + use<> {
+) -> impl Fn(&Arc<LeaseKey>) -> ScriptedProcessor + use<> {
     let script = Arc::clone(script);
-    move |shard| Scripted { script: Arc::clone(&script), shard: Arc::clone(shard), by }
+    move |shard| ScriptedProcessor { script: Arc::clone(&script), shard: Arc::clone(shard), by }
 }
 
-pub(super) fn worker(world: &World, script: &Arc<Script>, by: &'static str, seed: u64) -> Running {
-    Running::start(world.consumer(seed).processors(processors(script, by)))
+pub(super) fn worker(
+    world: &ConsumerFixture,
+    script: &Arc<ProcessorScript>,
+    by: &'static str,
+    seed: u64,
+) -> RunningWorker {
+    RunningWorker::start(world.consumer(seed).processors(processors(script, by)))
 }
 
 /// A stream of one shard with ten records, and a script that is told how to behave.
-pub(super) fn staged(tell: impl FnOnce(&Script)) -> (World, Arc<Script>) {
-    let world = World::new(1);
-    let script = Script::of(&world);
+pub(super) fn staged(
+    tell: impl FnOnce(&ProcessorScript),
+) -> (ConsumerFixture, Arc<ProcessorScript>) {
+    let world = ConsumerFixture::new(1);
+    let script = ProcessorScript::of(&world);
     tell(&script);
     world.put_round(10);
     (world, script)

@@ -1,8 +1,8 @@
 //! Processors that stand still where they are told of their shard: noticed as a handler is.
 
-use super::script::{Script, processors, staged};
+use super::script::{ProcessorScript, processors, staged};
 use crate::watchdog::short;
-use crate::world::{Running, World};
+use crate::world::{ConsumerFixture, RunningWorker};
 use anabranch::consumer::{Health, ReadPhase, WatchdogAction};
 use anabranch::event::{Event, ShardEvent};
 use std::sync::Arc;
@@ -10,15 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const HOUR_MS: u64 = 3_600_000;
 
-type Slow = fn(&Script) -> &AtomicU64;
+type SlowProcessor = fn(&ProcessorScript) -> &AtomicU64;
 
 /// The calls that can stand still: the name of each, and what says for how long.
-const CALLS: [(&str, Slow); 2] =
+const CALLS: [(&str, SlowProcessor); 2] =
     [("initialize", |script| &script.start_ms), ("shard_ended", |script| &script.end_ms)];
 
 /// A closed shard with records in its children too, and a worker whose next call of this kind takes
 /// so long. `restarts` are allowed before the shard is given back, if a call may be dropped at all.
-fn stage(slow: Slow, ms: u64, restarts: Option<u32>) -> (World, Arc<Script>, Running, Health) {
+fn stage(
+    slow: SlowProcessor,
+    ms: u64,
+    restarts: Option<u32>,
+) -> (ConsumerFixture, Arc<ProcessorScript>, RunningWorker, Health) {
     let (world, script) = staged(|script| slow(script).store(ms, Ordering::SeqCst));
     world.split(0);
     world.put_round(10);
@@ -29,14 +33,16 @@ fn stage(slow: Slow, ms: u64, restarts: Option<u32>) -> (World, Arc<Script>, Run
     });
     let consumer = consumer.processors(processors(&script, "one"));
     let health = consumer.health();
-    (world, script, Running::start(consumer), health)
+    (world, script, RunningWorker::start(consumer), health)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_start_or_an_end_that_hangs_is_told_and_shown_as_a_handler_is() {
     for (call, slow) in CALLS {
         let (world, script, worker, health) = stage(slow, 30_000, None);
-        world.until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) == 2).await;
+        world
+            .until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) == 2)
+            .await;
         assert_eq!(script.count(call), 1, "{call} is not dropped");
         let shards = health.shards();
         let stuck = shards.iter().find(|shard| shard.stuck.is_some()).expect(call);
@@ -69,7 +75,8 @@ async fn a_start_or_an_end_that_hangs_and_may_be_dropped_comes_again() {
             };
             assert!(world.told(dropped) || world.released(), "{name}");
             assert_eq!(world.released(), restarts == 0, "{name} with {restarts} restarts");
-            let remedy = if restarts == 0 { WatchdogAction::Release } else { WatchdogAction::Restart };
+            let remedy =
+                if restarts == 0 { WatchdogAction::Release } else { WatchdogAction::Restart };
             assert_eq!(world.stuck(ReadPhase::Handler, remedy), 1, "{name}");
         }
     }

@@ -1,7 +1,7 @@
 //! How processors begin, and begin anew.
 
-use super::script::{Script, processors, staged, worker};
-use crate::world::{Running, World, pause};
+use super::script::{ProcessorScript, processors, staged, worker};
+use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::MemoryStore;
 use anabranch_model::lease::Layout;
@@ -114,16 +114,16 @@ async fn what_came_since_a_start_at_latest_comes_again_after_a_checkpoint_was_on
 }
 
 /// A stream with an old record, and the only layout whose rows are made at LATEST.
-async fn at_latest() -> (World, Arc<Script>) {
-    let mut world = World::ticking(1);
+async fn at_latest() -> (ConsumerFixture, Arc<ProcessorScript>) {
+    let mut world = ConsumerFixture::ticking(1);
     world.leases = MemoryStore::new(Layout::Kcl);
     world.put_data("old", b"0");
     pause(5_000).await;
-    let script = Script::of(&world);
+    let script = ProcessorScript::of(&world);
     (world, script)
 }
 
-fn latest_worker(world: &World, script: &Arc<Script>) -> Running {
+fn latest_worker(world: &ConsumerFixture, script: &Arc<ProcessorScript>) -> RunningWorker {
     let consumer = world.consumer(1).starting_at(StartPosition::Latest);
-    Running::start(consumer.processors(processors(script, "one")))
+    RunningWorker::start(consumer.processors(processors(script, "one")))
 }

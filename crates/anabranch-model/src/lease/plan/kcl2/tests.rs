@@ -3,7 +3,7 @@
 use super::*;
 use crate::lease::plan::Kcl2Settings;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot};
+use crate::lease::snapshot::{FleetSnapshot, LeasePhase, LeaseSnapshot};
 use crate::lease::table::Layout;
 use std::collections::BTreeSet;
 
@@ -151,8 +151,10 @@ fn very_old_leases_go_first_and_alone() {
     let table =
         [("2", Some("foo"), Now), ("3", Some("bar"), Ago(3001)), ("4", Some("baz"), Ago(3000))];
     check("one very old", &table, &d, 3, &Takes(&["3"]));
-    let later =
-        PlanSettings { kcl2: Kcl2Settings { very_old_lease_times: 5, ..d.kcl2.clone() }, ..d.clone() };
+    let later = PlanSettings {
+        kcl2: Kcl2Settings { very_old_lease_times: 5, ..d.kcl2.clone() },
+        ..d.clone()
+    };
     check("another multiple", &table, &later, 3, &Takes(&["3", "4"]));
     let table = [
         ("2", Some("bar"), Now),
@@ -175,8 +177,10 @@ fn very_old_leases_go_first_and_alone() {
 #[test]
 fn a_steal_takes_from_the_most_loaded_at_or_above_the_target() {
     let d = defaults();
-    let steal =
-        |max_steal| PlanSettings { kcl2: Kcl2Settings { max_steal, ..d.kcl2.clone() }, ..d.clone() };
+    let steal = |max_steal| PlanSettings {
+        kcl2: Kcl2Settings { max_steal, ..d.kcl2.clone() },
+        ..d.clone()
+    };
     let table = [owned("bar", &["1"]), owned("baz", &["2", "3", "4", "5", "6"])].concat();
     check("five of six", &table, &d, 2, &Steals(1, "baz"));
     check("up to what is needed", &table, &steal(10), 2, &Steals(2, "baz"));

@@ -1,21 +1,23 @@
 //! Whole fleets: they become level, by no more moves than needed, and then stand still.
 
 use super::super::PlanSettings;
-use super::super::simulated::{LEASE_ROUNDS, LEASE_TIME, Tally, World, key, lease, worker_id};
+use super::super::simulated::{
+    LEASE_ROUNDS, LEASE_TIME, RoundTally, SimulatedFleet, key, lease, worker_id,
+};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, WorkerStatus, WorkerSnapshot};
+use crate::lease::snapshot::{LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus};
 use proptest::prelude::*;
 
 /// How many rounds hand-overs may need: one to name, one to pass, with the caps of giver and taker.
-fn hand_over_rounds(world: &World) -> usize {
+fn hand_over_rounds(world: &SimulatedFleet) -> usize {
     let counts = world.counts();
     let most = counts.values().max().copied().unwrap_or(0);
     let (leases, workers) = (world.leases.len(), counts.len().max(1));
     8 + 3 * (most + leases.div_ceil(workers)).div_ceil(world.settings.hand_overs_at_once)
 }
 
-fn world(workers: usize, owners: &[Option<usize>], settings: PlanSettings) -> World {
-    let mut world = World::new(settings, 7);
+fn world(workers: usize, owners: &[Option<usize>], settings: PlanSettings) -> SimulatedFleet {
+    let mut world = SimulatedFleet::new(settings, 7);
     (0..workers).for_each(|i| world.join(i));
     for (i, owner) in owners.iter().enumerate() {
         world.add(lease(i, owner.map(|owner| owner % workers)));
@@ -61,7 +63,8 @@ fn no_more_hand_overs_are_in_progress_than_allowed() {
     let mut world = world(10, &[Some(0); 200], settings);
     for _ in 0..20 {
         world.round();
-        let named: Vec<_> = world.leases.values().filter_map(|row| row.requested.as_ref()).collect();
+        let named: Vec<_> =
+            world.leases.values().filter_map(|row| row.requested.as_ref()).collect();
         assert!(named.len() <= 4, "one giver: {named:?}");
     }
     let rounds = hand_over_rounds(&world);
@@ -162,7 +165,7 @@ fn an_owner_that_does_not_answer_is_asked_no_more_for_a_while() {
     let mut world = world(2, &[Some(0); 4], PlanSettings::default());
     world.processes.get_mut(&worker_id(0)).unwrap().stuck = true;
     let tallies: Vec<_> = (0..60).map(|_| world.round()).collect();
-    let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
+    let sum = |part: fn(&RoundTally) -> usize| tallies.iter().map(part).sum::<usize>();
     // Each of its leases was asked for once, waited for, and given up.
     assert_eq!((sum(|t| t.names), sum(|t| t.withdrawals), sum(|t| t.passes)), (4, 4, 0));
     assert_eq!(tallies[59].planned, 0);
@@ -250,7 +253,7 @@ proptest! {
         halves in prop::collection::vec(1u64..13, 2..7),
         victim in 0usize..7,
     ) {
-        let mut world = World::new(PlanSettings::default(), 5);
+        let mut world = SimulatedFleet::new(PlanSettings::default(), 5);
         for (i, halves) in halves.iter().enumerate() {
             world.join_for(i, halves * LEASE_TIME / 2);
         }
@@ -272,8 +275,12 @@ proptest! {
 }
 
 /// Turns until every lease is owned. Returns what happened.
-fn take_all(world: &mut World, most: usize, mut each: impl FnMut(&mut World)) -> Tally {
-    let mut total = Tally::default();
+fn take_all(
+    world: &mut SimulatedFleet,
+    most: usize,
+    mut each: impl FnMut(&mut SimulatedFleet),
+) -> RoundTally {
+    let mut total = RoundTally::default();
     for _ in 0..100_000 {
         each(world);
         total.add(world.turn(most));
@@ -314,7 +321,7 @@ proptest! {
 fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
     // Turns between two joins, and the takes that may be refused: in percent of those that count.
     for (turns, percent) in [(0, 0), (20, 0), (39, 0), (60, 10), (200, 10), (1_000, 10)] {
-        let mut world = World::new(PlanSettings::default(), 3);
+        let mut world = SimulatedFleet::new(PlanSettings::default(), 3);
         (0..1_000).for_each(|i| world.add(lease(i, None)));
         world.join(0);
         let (mut turn, mut joined) = (0, 1);
@@ -331,8 +338,8 @@ fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
 }
 
 /// A fleet in which worker `i` reads the streams `reads[i]`, and streams with so many leases.
-fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: PlanSettings) -> World {
-    let mut world = World::new(settings, 5);
+fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: PlanSettings) -> SimulatedFleet {
+    let mut world = SimulatedFleet::new(settings, 5);
     for (i, streams) in reads.iter().enumerate() {
         world.join(i);
         let streams = streams.iter().map(|stream| (*stream).into()).collect();
@@ -422,13 +429,13 @@ fn a_shard_that_waited_long_for_its_parents_is_no_more_urgent_than_another() {
     assert_eq!((tally.takes, tally.refused), (10, 0), "each goes to one worker: {tally:?}");
 }
 
-fn end(world: &mut World, n: usize) {
+fn end(world: &mut SimulatedFleet, n: usize) {
     let at = n % world.leases.len();
     world.leases.values_mut().nth(at).unwrap().phase = LeasePhase::Finished;
 }
 
 /// A shard ends, and two children can be read.
-fn split(world: &mut World, n: usize) {
+fn split(world: &mut SimulatedFleet, n: usize) {
     end(world, n);
     let next = world.leases.len();
     world.add(lease(next, None));

@@ -1,9 +1,11 @@
 //! Single decisions of one worker, from tables.
 
 use super::super::simulated::{LEASE_TIME, PATIENCE};
-use super::super::{LeaseMove, PlanningWorker, PlanSettings, plan};
+use super::super::{LeaseMove, PlanSettings, PlanningWorker, plan};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use crate::lease::snapshot::{
+    FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
+};
 use crate::lease::table::Layout;
 use crate::lease::view::FleetView;
 use std::collections::BTreeSet;
@@ -64,7 +66,13 @@ impl Who {
             Leaves(id) => (id, look, WorkerStatus::Leaving),
             IsFenced(id) => (id, 3, WorkerStatus::Fenced),
         };
-        WorkerSnapshot { id: id.into(), counter, status: standing, reads: None, lease_time_ms: None }
+        WorkerSnapshot {
+            id: id.into(),
+            counter,
+            status: standing,
+            reads: None,
+            lease_time_ms: None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fleets that are level by bytes per second.
 
-use super::super::simulated::{World, key, lease, worker_id};
+use super::super::simulated::{SimulatedFleet, key, lease, worker_id};
 use super::super::{Balance, PlanSettings};
 use crate::lease::shuffle::JavaRandom;
 use crate::lease::snapshot::LeaseSnapshot;
@@ -9,12 +9,15 @@ use proptest::prelude::*;
 const HYSTERESIS: u32 = 20;
 
 fn settings() -> PlanSettings {
-    PlanSettings { balance: Balance::Weight { hysteresis_percent: HYSTERESIS }, ..PlanSettings::default() }
+    PlanSettings {
+        balance: Balance::Weight { hysteresis_percent: HYSTERESIS },
+        ..PlanSettings::default()
+    }
 }
 
 /// A fleet in which the worker `i % workers` has the lease `i`.
-fn world(workers: usize, weights: &[Option<u64>]) -> World {
-    let mut world = World::new(settings(), 5);
+fn world(workers: usize, weights: &[Option<u64>]) -> SimulatedFleet {
+    let mut world = SimulatedFleet::new(settings(), 5);
     (0..workers).for_each(|i| world.join(i));
     for (i, bytes_per_second) in weights.iter().enumerate() {
         let bytes_per_second = *bytes_per_second;
@@ -23,7 +26,7 @@ fn world(workers: usize, weights: &[Option<u64>]) -> World {
     world
 }
 
-fn loads(world: &World) -> Vec<u64> {
+fn loads(world: &SimulatedFleet) -> Vec<u64> {
     let of = |id| {
         let mine = world.leases.values().filter(move |row| row.owner.as_ref() == Some(id));
         mine.filter_map(|row| row.bytes_per_second).sum()
@@ -31,7 +34,7 @@ fn loads(world: &World) -> Vec<u64> {
     world.living().iter().map(of).collect()
 }
 
-fn check_within_hysteresis(world: &World) {
+fn check_within_hysteresis(world: &SimulatedFleet) {
     let loads = loads(world);
     let mean = loads.iter().sum::<u64>() / loads.len() as u64;
     let slack = mean * u64::from(HYSTERESIS) / 100;
@@ -93,7 +96,7 @@ fn nothing_moves_for_a_tiny_gain() {
     assert_eq!(world.settle(5).1.planned, 0);
 }
 
-fn world_of_one_giant() -> World {
+fn world_of_one_giant() -> SimulatedFleet {
     world(3, &[Some(10_000), Some(80), Some(100)])
 }
 
@@ -159,7 +162,7 @@ proptest! {
             weights.sort_unstable();
         }
         let per_worker = weights.len().div_ceil(workers);
-        let mut world = World::new(settings(), 5);
+        let mut world = SimulatedFleet::new(settings(), 5);
         (0..workers).for_each(|i| world.join(i));
         for (i, weight) in weights.iter().enumerate() {
             let bytes_per_second = Some(*weight);

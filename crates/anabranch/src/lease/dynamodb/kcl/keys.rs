@@ -2,7 +2,7 @@
 
 use super::row;
 use super::stream_id::KclStreamId;
-use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, text};
+use crate::lease::dynamodb::item::{AttributeMap, ItemFields, MalformedItem, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::LeaseKey;

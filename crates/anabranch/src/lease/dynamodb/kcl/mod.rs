@@ -11,19 +11,20 @@ mod request;
 mod pace;
 mod survey;
 
-pub use stream_id::{ParseKclStreamIdError, KclStreamId};
+pub use stream_id::{KclStreamId, ParseKclStreamIdError};
 
-use super::item::{ItemFields, AttributeMap};
+use super::item::{AttributeMap, ItemFields};
 use super::provision::LEASE_KEY;
-use super::table::{ItemAfter, WriteAttempt, KeyRange, DynamoTable};
+use super::table::{DynamoTable, ItemAfter, KeyRange, WriteAttempt};
 use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::kcl as rules;
 use anabranch_model::lease::{
-    Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal, StoredRow, UnreadableRow, Write,
+    Lease, LeaseChange, LeaseKey, LeaseListing, StoredRow, UnreadableRow, Write, WriteOutcome,
+    WriteRefusal,
 };
 use anabranch_model::position::StartPosition;
-use keys::{StreamOfTable, KclStreams};
+use keys::{KclStreams, StreamOfTable};
 pub(super) use pace::ScanSchedule;
 use row::LeaseRowError;
 use std::collections::BTreeMap;
@@ -101,7 +102,11 @@ impl KclRows {
         Ok(rows)
     }
 
-    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a AttributeMap>) -> LeaseListing {
+    fn leases<'a>(
+        &self,
+        stream: &StreamOfTable,
+        items: impl Iterator<Item = &'a AttributeMap>,
+    ) -> LeaseListing {
         let mut listing = LeaseListing::default();
         for item in items {
             let why = match self.read(stream, item) {
@@ -191,7 +196,9 @@ impl KclRows {
             Ok(lease) => Ok(Some(lease)),
             Err(LeaseRowError::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
             Err(LeaseRowError::Position(why)) => Err(self.unreadable(item, why)),
-            Err(LeaseRowError::Other) => Err(self.unreadable(item, row::NOT_OF_THIS_STREAM.to_owned())),
+            Err(LeaseRowError::Other) => {
+                Err(self.unreadable(item, row::NOT_OF_THIS_STREAM.to_owned()))
+            }
         }
     }
 

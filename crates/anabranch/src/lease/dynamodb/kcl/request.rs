@@ -30,7 +30,10 @@ pub(crate) fn lease(
     let update = match change {
         LeaseChange::Create(_) => {
             let lease = kcl::lease_after(key, change, None).ok()??;
-            return Some(WriteRequest::create(stream.key(key), row::new_item(stream, &lease, start)));
+            return Some(WriteRequest::create(
+                stream.key(key),
+                row::new_item(stream, &lease, start),
+            ));
         }
         LeaseChange::Delete { .. } => {
             return Some(WriteRequest::delete(stream.key(key), Expression::default()));
@@ -51,14 +54,18 @@ pub(crate) fn lease(
                 .when_absent_or(row::TAKER, me.clone())
                 .set(row::TAKER, me)
         }
-        LeaseChange::WithdrawRequest { taker, term } => owned(at_counter(term), seen?.owner.as_ref()?)
-            .when(row::TAKER, text(taker.as_str()))
-            .remove(row::TAKER),
+        LeaseChange::WithdrawRequest { taker, term } => {
+            owned(at_counter(term), seen?.owner.as_ref()?)
+                .when(row::TAKER, text(taker.as_str()))
+                .remove(row::TAKER)
+        }
         LeaseChange::RefuseHandOver { owner, term } => {
             let e = owned(stepped(term), owner).remove(row::TAKER);
             if owner.supports_hand_over() { e.set(row::REFUSED, number(1)) } else { e }
         }
-        LeaseChange::AllowHandOver { owner, term } => owned(stepped(term), owner).remove(row::REFUSED),
+        LeaseChange::AllowHandOver { owner, term } => {
+            owned(stepped(term), owner).remove(row::REFUSED)
+        }
         LeaseChange::HandOver { owner, term, to } => {
             let to = text(to.as_str());
             let e = owned(at_counter(term), owner).when(row::TAKER, to.clone());

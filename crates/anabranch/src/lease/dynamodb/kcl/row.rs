@@ -7,7 +7,9 @@
 //! version does not know stay as they are, because a row is only ever updated.
 
 use super::keys::StreamOfTable;
-use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, binary, number, shard_set, text};
+use crate::lease::dynamodb::item::{
+    AttributeMap, ItemFields, MalformedItem, binary, number, shard_set, text,
+};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, WorkerId};
 use anabranch_model::position::{ParsePositionError, Position, StartPosition};
@@ -74,7 +76,11 @@ pub(crate) fn is_lease(item: &AttributeMap) -> bool {
 }
 
 /// A lease from its row. `start` lends its time to `AT_TIMESTAMP`.
-pub(crate) fn lease(key: &LeaseKey, item: &AttributeMap, start: StartPosition) -> Result<Lease, LeaseRowError> {
+pub(crate) fn lease(
+    key: &LeaseKey,
+    item: &AttributeMap,
+    start: StartPosition,
+) -> Result<Lease, LeaseRowError> {
     if !is_lease(item) {
         return Err(LeaseRowError::Other);
     }
@@ -125,10 +131,12 @@ fn hand_over(fields: ItemFields<'_>, owner: Option<&WorkerId>) -> Result<HandOve
 
 fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, LeaseRowError> {
     Position::from_row(text, sub, start).map_err(|why| match why {
-        ParsePositionError::Unreadable(_) => LeaseRowError::Malformed(MalformedItem(why.to_string())),
-        ParsePositionError::NoTimestamp(_) => {
-            LeaseRowError::Position(format!("{why}, or tell the time to `DynamoDbStore::with_start`"))
+        ParsePositionError::Unreadable(_) => {
+            LeaseRowError::Malformed(MalformedItem(why.to_string()))
         }
+        ParsePositionError::NoTimestamp(_) => LeaseRowError::Position(format!(
+            "{why}, or tell the time to `DynamoDbStore::with_start`"
+        )),
     })
 }
 
@@ -138,11 +146,17 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     let (Some(start), Some(end)) = ends else { return Ok(None) };
     let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range.map(Some).ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
+    range
+        .map(Some)
+        .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
 /// The row of a lease that was just made, for an application that starts at `start`.
-pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease, start: StartPosition) -> AttributeMap {
+pub(crate) fn new_item(
+    stream: &StreamOfTable,
+    lease: &Lease,
+    start: StartPosition,
+) -> AttributeMap {
     let mut item = stream.key(&lease.key);
     let mut put = |name: &str, value| {
         item.insert(name.to_owned(), value);

@@ -4,11 +4,11 @@ use super::KclRows;
 use super::keys::KclStreams;
 use super::row;
 use crate::lease::StoreError;
-use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, text};
+use crate::lease::dynamodb::item::{AttributeMap, ItemFields, MalformedItem, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
-use crate::lease::dynamodb::table::{KeyRange, DynamoTable};
+use crate::lease::dynamodb::table::{DynamoTable, KeyRange};
 use anabranch_model::lease::KclProbe;
-use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
+use anabranch_model::lease::survey::{Kcl3Leader, LEADER_LOCK_MS};
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeSet;
 

@@ -13,15 +13,16 @@ mod request;
 
 use super::expression::{Expression, WriteRequest};
 use super::failure::store_name;
-use super::item::{ItemFields, AttributeMap, MalformedItem};
-use super::table::{ItemAfter, WriteAttempt, DynamoTable};
+use super::item::{AttributeMap, ItemFields, MalformedItem};
+use super::table::{DynamoTable, ItemAfter, WriteAttempt};
 use crate::lease::StoreError;
 use crate::lease::store::StorePoll;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::native as rules;
 use anabranch_model::lease::{
-    ApplicationFacts, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome, WriteRefusal, StoredRow,
-    StreamChange, StreamFacts, UnreadableRow, WorkerRow, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, StoredRow, StreamChange,
+    StreamFacts, UnreadableRow, WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome,
+    WriteRefusal,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use keys::PartitionRow;
@@ -145,7 +146,9 @@ impl NativeRows {
                 Some(PartitionRow::Version) => version += self.version_part(&item)?,
                 Some(PartitionRow::Worker(id)) => match row::worker(id, &item) {
                     Ok(worker) => workers.push(worker),
-                    Err(MalformedItem(why)) => unreadable.push(UnreadableRow { key: id.into(), why }),
+                    Err(MalformedItem(why)) => {
+                        unreadable.push(UnreadableRow { key: id.into(), why });
+                    }
                 },
                 _ => {}
             }

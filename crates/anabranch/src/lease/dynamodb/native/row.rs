@@ -1,7 +1,9 @@
 //! Rows of the native layout as items.
 
 use super::keys::{self, SORT};
-use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, binary, number, shard_list, text};
+use crate::lease::dynamodb::item::{
+    AttributeMap, ItemFields, MalformedItem, binary, number, shard_list, text,
+};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -102,7 +104,9 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     };
     let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range.map(Some).ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
+    range
+        .map(Some)
+        .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
 /// What is stored for a checkpoint: the lowest lane, and all of them where there are several.
