@@ -1,7 +1,7 @@
 //! What happened in a world, in order: what checkers judge, and what a failing seed prints.
 
 use crate::clock::WorldClock;
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch::event::Event;
 use anabranch_model::lease::{LeaseKey, LeaseToken, Write, WriteOutcome};
 use anabranch_model::position::Position;

@@ -7,7 +7,7 @@
 //! | down | down | down | down | up, with a new life |
 
 use crate::history::{History, HistoryEvent, HostId};
-use crate::thread::HostThread;
+use crate::host_thread::HostThread;
 use anabranch::clock::Clock;
 use std::future::Future;
 use std::pin::Pin;

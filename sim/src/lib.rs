@@ -10,12 +10,12 @@
 pub mod clock;
 pub mod history;
 pub mod faults;
-pub mod thread;
+pub mod host_thread;
 pub mod host;
 pub mod world;
 pub mod workload;
-pub mod supply;
-pub mod tap;
+pub mod record_source;
+pub mod latest_tracker;
 pub mod rows;
 pub mod ledger;
 pub mod flaw;

@@ -8,8 +8,8 @@ use crate::faults::{FaultyStore, FaultyStream};
 use crate::flaw::{FlawedHandler, FlawedStore, FlawedStream};
 use crate::fleet::{HandledCall, HandlerState};
 use crate::history::HistoryEvent;
+use crate::latest_tracker::LatestTracker;
 use crate::rows::LeaseRows;
-use crate::tap::LatestTracker;
 use anabranch::consumer::{
     Batch, Checkpointer, Consumer, Delivery, HandlerError, ProcessorBatch, Processors,
     RestartProcessor, RunError, ShardProcessor, ShardRecord, ShardStart, ShardStream,

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::clock::WorldClock;
-use crate::faults::chaos::HostFault;
+use crate::faults::host_faults::HostFault;
 use crate::faults::{FaultKind, HostFaultRates, Network};
 use crate::history::{History, HostId};
 use crate::host::{ClockRuns, Host, HostStart};

@@ -8,8 +8,9 @@ use anabranch_model::lease::{LeaseChange, Write, WriteOutcome};
 use anabranch_sim::faults::{FaultKind, RefusalKind};
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::history::{HistoryEvent, HostId};
-use anabranch_sim::scenarios::cases::{self, ReshardFault, ReshardKind, ReshardTiming};
 use anabranch_sim::scenarios::fixed::{self, FixedScenario};
+use anabranch_sim::scenarios::reshard_matrix;
+use anabranch_sim::scenarios::reshard_matrix::{ReshardFault, ReshardKind, ReshardTiming};
 use anabranch_sim::scenarios::{SeedReport, consumer};
 use anabranch_sim::seeds;
 use std::ops::Range;
@@ -144,7 +145,7 @@ macro_rules! cases {
         #[test]
         fn $name() {
             hold(PLAYS, |seed| {
-                cases::run(ReshardTiming::$when, ReshardKind::$change, ReshardFault::$trouble, seed)
+                reshard_matrix::run(ReshardTiming::$when, ReshardKind::$change, ReshardFault::$trouble, seed)
             });
         }
     )*};

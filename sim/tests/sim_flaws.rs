@@ -2,15 +2,15 @@
 
 use anabranch_model::lease::Layout;
 use anabranch_sim::checkers::{
-    checkpoint, content, delivery, duplicates, effects, fencing, lineage, liveness, memory, order,
-    ownership, producing, resumption, tenure,
+    self, checkpoint, content, delivery, duplicates, effects, fencing, lease_validity, lineage,
+    liveness, memory, order, ownership, resumption,
 };
 use anabranch_sim::flaw::LeaseFlaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::modes::SimMode;
 use anabranch_sim::scenarios::fixed::{self, FixedScenario};
 use anabranch_sim::scenarios::producer::{self, ProducerFlaw};
-use anabranch_sim::scenarios::{SeedReport, consumer, leases, stage};
+use anabranch_sim::scenarios::{SeedReport, consumer, consumer_scenario, leases};
 use anabranch_sim::seeds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -93,7 +93,7 @@ fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
             own(LeaseFlaw::ReadBackComparesCounterOnly),
             &[ownership::PROMISE, fencing::PROMISE, resumption::PROMISE],
         ),
-        ("lease", kcl(LeaseFlaw::RenewsAfterExpiry), &[tenure::PROMISE]),
+        ("lease", kcl(LeaseFlaw::RenewsAfterExpiry), &[lease_validity::PROMISE]),
         ("lease", kcl(LeaseFlaw::SkipsTermCheck), &[fencing::PROMISE]),
         ("gate", Consumer(ConsumerFlaw::StartsAfterOneParent), EARLY_CHILD),
         (
@@ -120,7 +120,11 @@ fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
         ("hand-over", Consumer(ConsumerFlaw::TakesFromALiveOwner), TWO_OWNERS),
         ("hand-over", Consumer(ConsumerFlaw::OldSessionGoesOn), &[ownership::PROMISE]),
         ("coordinator", Consumer(ConsumerFlaw::GoesOnWhenFenced), &[ownership::PROMISE]),
-        ("coordinator", Consumer(ConsumerFlaw::HidesALease), &[liveness::PROMISE, stage::LIVENESS]),
+        (
+            "coordinator",
+            Consumer(ConsumerFlaw::HidesALease),
+            &[liveness::PROMISE, consumer_scenario::LIVENESS],
+        ),
         ("coordinator", Consumer(ConsumerFlaw::NeverAsks), &[liveness::PROMISE]),
         ("fetch", Consumer(ConsumerFlaw::DropsTheLast), LOSS),
         ("fetch", Consumer(ConsumerFlaw::DropsTheLastPushed), LOSS),
@@ -153,15 +157,27 @@ fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
         ("dead letters", Consumer(ConsumerFlaw::CutsDeadLetter), &[delivery::DEAD_LETTERS]),
         ("exactly-once", Consumer(ConsumerFlaw::KeepsRefusedEffects), &[effects::PROMISE]),
         ("exactly-once", Consumer(ConsumerFlaw::CommitsOverAnyRow), &[effects::PROMISE]),
-        ("producer", Producer(ProducerFlaw::NoOrder), &[producing::ORDER]),
-        ("producer", Producer(ProducerFlaw::GoOn), &[producing::HOLES]),
-        ("producer", Producer(ProducerFlaw::SendsLate), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(ProducerFlaw::PlacedForRefused), &[producing::PLACED]),
-        ("producer", Producer(ProducerFlaw::LosesAnEntry), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(ProducerFlaw::SendsWhatItGaveUp), &[producing::REJECTED]),
-        ("producer", Producer(ProducerFlaw::LostReplyIsARefusal), &[producing::REJECTED]),
-        ("producer", Producer(ProducerFlaw::Misroutes), &[producing::ORDER, producing::PLACED]),
-        ("producer", Producer(ProducerFlaw::CompletesTwice), &[producing::ONE_OUTCOME]),
+        ("producer", Producer(ProducerFlaw::NoOrder), &[checkers::producer::ORDER]),
+        ("producer", Producer(ProducerFlaw::GoOn), &[checkers::producer::HOLES]),
+        (
+            "producer",
+            Producer(ProducerFlaw::SendsLate),
+            &[checkers::producer::ORDER, checkers::producer::PLACED],
+        ),
+        ("producer", Producer(ProducerFlaw::PlacedForRefused), &[checkers::producer::PLACED]),
+        (
+            "producer",
+            Producer(ProducerFlaw::LosesAnEntry),
+            &[checkers::producer::ORDER, checkers::producer::PLACED],
+        ),
+        ("producer", Producer(ProducerFlaw::SendsWhatItGaveUp), &[checkers::producer::REJECTED]),
+        ("producer", Producer(ProducerFlaw::LostReplyIsARefusal), &[checkers::producer::REJECTED]),
+        (
+            "producer",
+            Producer(ProducerFlaw::Misroutes),
+            &[checkers::producer::ORDER, checkers::producer::PLACED],
+        ),
+        ("producer", Producer(ProducerFlaw::CompletesTwice), &[checkers::producer::ONE_OUTCOME]),
     ]
 }
 

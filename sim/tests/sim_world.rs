@@ -3,7 +3,7 @@
 
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch_model::lease::{Layout, Nonce, WorkerChange, WorkerId, Write, WriteOutcome};
-use anabranch_sim::faults::chaos::HostFault;
+use anabranch_sim::faults::host_faults::HostFault;
 use anabranch_sim::faults::network::{PartialOutage, Service};
 use anabranch_sim::faults::{CallFaultRates, FaultKind, FaultyStore, HostFaultRates, RefusalKind};
 use anabranch_sim::history::{HistoryEvent, HistoryLine, HostId};

@@ -4,10 +4,11 @@
 //! prints one line a check: `ok NAME`, or `not ok NAME: WHY`. SDK clients run twice, without TLS and
 //! with it, and must make the same checks both times.
 
-use crate::parts::{self, MissingPart};
 use crate::server::ServerProcess;
 use crate::shell::{built, output, program, root};
 use crate::tally::CheckTally;
+use crate::third_party;
+use crate::third_party::MissingPart;
 use std::process::Command;
 
 struct InteropClient {
@@ -155,18 +156,18 @@ fn by_java_trust_store(command: &mut Command, server: &ServerProcess) -> Result<
 }
 
 fn boto3() -> Result<Command, ClientUnavailable> {
-    Ok(program(parts::python()?, &["interop/boto3/conformance.py"]))
+    Ok(program(third_party::python()?, &["interop/boto3/conformance.py"]))
 }
 
 fn cli() -> Result<Command, ClientUnavailable> {
-    let python = parts::python()?;
+    let python = third_party::python()?;
     let mut command = program("bash", &["interop/cli/round_trip.sh"]);
     command.env("AWS", python.with_file_name("aws"));
     Ok(command)
 }
 
 fn javascript() -> Result<Command, ClientUnavailable> {
-    let (node, packages) = parts::node()?;
+    let (node, packages) = third_party::node()?;
     // A module finds its packages beside itself, so the program runs from the cache folder.
     let source = root().join("interop/javascript/round_trip.mjs");
     let copy = packages.join("round_trip.mjs");
@@ -178,8 +179,8 @@ fn javascript() -> Result<Command, ClientUnavailable> {
 }
 
 fn go() -> Result<Command, ClientUnavailable> {
-    let go = parts::go()?;
-    let binary = parts::cache().join("go-round-trip");
+    let go = third_party::go()?;
+    let binary = third_party::cache().join("go-round-trip");
     let mut build = program(go, &["build", "-o"]);
     let build = build.arg(&binary).arg(".").current_dir(root().join("interop/go"));
     compiled("Go", build)?;
@@ -187,8 +188,8 @@ fn go() -> Result<Command, ClientUnavailable> {
 }
 
 fn java() -> Result<Command, ClientUnavailable> {
-    let maven = parts::maven()?;
-    let target = parts::cache().join("java");
+    let maven = third_party::maven()?;
+    let target = third_party::cache().join("java");
     let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
     let build = build
         .arg(format!("-DbuildDirectory={}", target.display()))
@@ -200,20 +201,20 @@ fn java() -> Result<Command, ClientUnavailable> {
 
 /// The official KCL workers under `anabranch multilang`.
 fn multilang() -> Result<Command, ClientUnavailable> {
-    let python = parts::python()?;
-    let (node, packages) = parts::node_kcl()?;
+    let python = third_party::python()?;
+    let (node, packages) = third_party::node_kcl()?;
     let mut command = program(&python, &["interop/multilang/run.py"]);
-    command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
+    command.env("ANABRANCH", built("anabranch")).env("KCLPY", third_party::kclpy()?);
     command.env("PYTHON", &python).env("NODE", node).env("NODE_PATH", packages);
     Ok(command)
 }
 
 /// Java's `MultiLangDaemon` and `anabranch multilang`, one after the other on one lease table.
 fn java_daemon() -> Result<Command, ClientUnavailable> {
-    let python = parts::python()?;
+    let python = third_party::python()?;
     let mut command = program(&python, &["interop/multilang/run.py", "java"]);
-    command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
-    command.env("PYTHON", &python).env("KCL_DAEMON", parts::kcl_daemon()?);
+    command.env("ANABRANCH", built("anabranch")).env("KCLPY", third_party::kclpy()?);
+    command.env("PYTHON", &python).env("KCL_DAEMON", third_party::kcl_daemon()?);
     Ok(command)
 }
 

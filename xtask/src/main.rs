@@ -3,11 +3,11 @@
 mod shell;
 mod debian;
 mod tally;
-mod parts;
+mod third_party;
 mod server;
 mod tidy;
 mod interop;
-mod programs;
+mod test_programs;
 mod sim;
 mod bench;
 mod test;

@@ -1,9 +1,10 @@
 //! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
 
-use crate::programs::{self, TestJob};
 use crate::server::{ServerProcess, free_port};
 use crate::tally::CheckTally;
-use crate::{interop, parts, shell, sim, tidy};
+use crate::test_programs;
+use crate::test_programs::TestJob;
+use crate::{interop, shell, sim, third_party, tidy};
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ fn cargo_tests(tally: &mut CheckTally) {
     const OTHERS: [&str; 2] = ["--exclude", "anabranch-sim"];
     let mut lent = lent(tally);
     let tables = shared_dynamodb(&mut lent);
-    let mut jobs = match programs::build(&OTHERS) {
+    let mut jobs = match test_programs::build(&OTHERS) {
         Ok(jobs) => jobs,
         Err(why) => return tally.fail("the test programs", &why),
     };
@@ -82,7 +83,7 @@ fn cargo_tests(tally: &mut CheckTally) {
             job.set_env(variable, path);
         }
     }
-    programs::run(jobs, tally);
+    test_programs::run(jobs, tally);
     drop(tables);
 }
 
@@ -102,21 +103,25 @@ fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<ServerProc
 /// Where the tests find third-party parts. Those that need one that is missing say so.
 fn lent(tally: &mut CheckTally) -> Vec<(&'static str, PathBuf)> {
     let mut lent = Vec::new();
-    let mock = parts::kinesis_mock().map(|(mock, node)| {
+    let mock = third_party::kinesis_mock().map(|(mock, node)| {
         lent.push(("ANABRANCH_NODE", node));
         mock
     });
     for (variable, name, part) in [
-        ("ANABRANCH_DYNAMODB_LOCAL", "DynamoDB Local", parts::dynamodb_local()),
-        ("ANABRANCH_KCL", "Java's KCL", parts::kcl()),
-        ("ANABRANCH_AGGREGATES_PYTHON", "aws_kinesis_agg and aiokpl", parts::aggregates_python()),
-        ("ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres()),
-        ("ANABRANCH_PGBOUNCER", "PgBouncer", parts::pgbouncer()),
+        ("ANABRANCH_DYNAMODB_LOCAL", "DynamoDB Local", third_party::dynamodb_local()),
+        ("ANABRANCH_KCL", "Java's KCL", third_party::kcl()),
+        (
+            "ANABRANCH_AGGREGATES_PYTHON",
+            "aws_kinesis_agg and aiokpl",
+            third_party::aggregates_python(),
+        ),
+        ("ANABRANCH_POSTGRES_BIN", "PostgreSQL", third_party::postgres()),
+        ("ANABRANCH_PGBOUNCER", "PgBouncer", third_party::pgbouncer()),
         ("ANABRANCH_KINESIS_MOCK", "kinesis-mock", mock),
     ] {
         match part {
             Ok(path) => lent.push((variable, path)),
-            Err(parts::MissingPart(way_out)) => tally.skip(name, &way_out),
+            Err(third_party::MissingPart(way_out)) => tally.skip(name, &way_out),
         }
     }
     lent

@@ -1,6 +1,6 @@
 //! Records as lines: one JSON object each, or a line for people.
 
-use crate::moment;
+use crate::time_spec;
 use anabranch::producer::NewRecord;
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
@@ -37,7 +37,7 @@ pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
         hash_key: record.explicit_hash_key.map(|hash| hash.to_string()),
         data,
         data_base64: data.is_none().then(|| base64_simd::STANDARD.encode_to_string(&record.data)),
-        arrived: moment::text(record.arrival_ms),
+        arrived: time_spec::text(record.arrival_ms),
     };
     let mut line = serde_json::to_string(&out).expect("strings and numbers always make JSON");
     // JSON leaves these as they are, and a terminal obeys them.
@@ -67,7 +67,7 @@ pub(crate) fn plain(shard: &ShardId, record: &UserRecord) -> String {
         Err(_) => format!("{} bytes: {}", record.data.len(), record.data.escape_ascii()),
     };
     let key = one_line(record.partition_key.as_str());
-    format!("{} {} {key}\t{data}\n", moment::text(record.arrival_ms), short(shard))
+    format!("{} {} {key}\t{data}\n", time_spec::text(record.arrival_ms), short(shard))
 }
 
 /// A shard by its number, as long as it has one.

@@ -6,12 +6,12 @@ mod connection;
 mod output;
 mod table;
 mod shell_word;
-mod stop;
-mod moment;
+mod signals;
+mod time_spec;
 mod line;
 mod printer;
 mod input;
-mod notice;
+mod notices;
 mod commands;
 
 use args::{CliCommand, CommandLine, ParsedArgs};

@@ -1,6 +1,6 @@
 //! A registered fan-out consumer.
 
-use crate::phase::Lifecycle;
+use crate::lifecycle::Lifecycle;
 use std::collections::BTreeMap;
 
 /// A registered fan-out consumer.

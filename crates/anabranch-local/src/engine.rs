@@ -13,11 +13,11 @@ use crate::change::{Change, ChangeKind, Creation};
 use crate::clock::{self, Clock};
 use crate::error::ApiError;
 use crate::fault::Faults;
-use crate::guard;
 use crate::journal::{Journal, JournalAppend};
+use crate::lifecycle::Status;
+use crate::lock;
 use crate::memory::RecordMemory;
 use crate::options::EngineOptions;
-use crate::phase::Status;
 use crate::stream::{Stream, Topology};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl Engine {
     /// calls it by its clock; puts and reads free the shard that they are about.
     pub fn free_memory(&self) {
         let now_ms = self.now_ms();
-        drop_deleted(&mut guard::write(&self.streams), now_ms);
+        drop_deleted(&mut lock::write(&self.streams), now_ms);
         for (stream, _) in self.present_streams() {
             let topology = stream.read();
             let horizon_ms = topology.horizon_ms(now_ms);
@@ -185,7 +185,7 @@ impl Engine {
     /// The streams that are there now, by name.
     pub(crate) fn present_streams(&self) -> Vec<(Arc<Stream>, Status)> {
         let now = self.now_ms();
-        let streams = guard::read(&self.streams);
+        let streams = lock::read(&self.streams);
         let present = streams.values().filter_map(|stream| {
             let status = stream.read().status(now)?;
             Some((Arc::clone(stream), status))
@@ -195,7 +195,7 @@ impl Engine {
 
     /// The stream of the given name, if it is there now.
     pub(crate) fn find_by_name(&self, name: &str) -> Result<Arc<Stream>, ApiError> {
-        let stream = guard::read(&self.streams).get(name).cloned();
+        let stream = lock::read(&self.streams).get(name).cloned();
         let now = self.now_ms();
         stream
             .filter(|stream| stream.read().status(now).is_some())
@@ -246,7 +246,7 @@ impl Engine {
         name: &str,
         plan: impl FnOnce(&EngineView<'_>) -> Result<Option<ChangeKind>, ApiError>,
     ) -> Result<(), ApiError> {
-        let mut streams = guard::write(&self.streams);
+        let mut streams = lock::write(&self.streams);
         let now_ms = self.now_ms();
         drop_deleted(&mut streams, now_ms);
         let account_shards = count_open(&streams, now_ms);
@@ -268,7 +268,7 @@ impl Engine {
         name: &str,
         plan: impl FnOnce(u64, u64, usize) -> Result<Creation, ApiError>,
     ) -> Result<(), ApiError> {
-        let mut streams = guard::write(&self.streams);
+        let mut streams = lock::write(&self.streams);
         let now_ms = self.now_ms();
         drop_deleted(&mut streams, now_ms);
         if streams.contains_key(name) {
@@ -304,14 +304,14 @@ impl Engine {
         &self,
         look: impl FnOnce(u64, &[(&Stream, RwLockWriteGuard<'_, Topology>)]) -> T,
     ) -> T {
-        let streams = guard::write(&self.streams);
+        let streams = lock::write(&self.streams);
         let still: Vec<_> = streams.values().map(|stream| (&**stream, stream.write())).collect();
         look(self.next_stream_id.load(Ordering::Relaxed), &still)
     }
 
     /// The stream of the given number, gone or not.
     pub(crate) fn find_by_id(&self, id: u64) -> Option<Arc<Stream>> {
-        guard::read(&self.streams).values().find(|stream| stream.id == id).cloned()
+        lock::read(&self.streams).values().find(|stream| stream.id == id).cloned()
     }
 
     /// By number, each stream that is there and the time before which its records are past
@@ -329,7 +329,7 @@ impl Engine {
 
     /// Plays a change of the journal again.
     pub fn replay_change(&self, change: &Change) {
-        self.apply(&mut guard::write(&self.streams), change);
+        self.apply(&mut lock::write(&self.streams), change);
     }
 }
 
@@ -350,7 +350,7 @@ fn count_open(streams: &StreamsByName, now_ms: u64) -> usize {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = guard::read(&self.streams).keys().cloned().collect();
+        let names: Vec<_> = lock::read(&self.streams).keys().cloned().collect();
         f.debug_struct("Engine")
             .field("home", &self.home)
             .field("streams", &names)

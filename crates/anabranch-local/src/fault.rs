@@ -2,7 +2,7 @@
 
 use crate::clock::Rng;
 use crate::error::{ApiError, ErrorKind};
-use crate::guard;
+use crate::lock;
 use crate::op::Operation;
 use anabranch_model::ids::ShardId;
 use serde::{Deserialize, Serialize};
@@ -155,11 +155,11 @@ impl Faults {
 
     /// The rules that stand; a spent one stands until it is removed.
     pub fn list(&self) -> Vec<ActiveRule> {
-        guard::lock(&self.inside).rules.clone()
+        lock::lock(&self.inside).rules.clone()
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut FaultRules) -> T) -> T {
-        let mut inside = guard::lock(&self.inside);
+        let mut inside = lock::lock(&self.inside);
         let result = change(&mut inside);
         self.standing.store(inside.rules.len(), Ordering::Release);
         result
@@ -175,7 +175,7 @@ impl Faults {
         if self.standing.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let inside = &mut *guard::lock(&self.inside);
+        let inside = &mut *lock::lock(&self.inside);
         for standing in &mut inside.rules {
             let Some(picked) = pick(&standing.rule) else { continue };
             if matches(&standing.rule, site, by_shard) && standing.applies(&mut inside.dice) {

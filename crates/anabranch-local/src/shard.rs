@@ -1,8 +1,8 @@
 //! One shard: its place in the hash space, its lineage, its log.
 
 use crate::change::NewShard;
-use crate::guard;
 use crate::limit::ShardRates;
+use crate::lock;
 use crate::memory::RecordMemory;
 use crate::record_batch::SequenceBase;
 use crate::shard_log::{ENDING_COUNTER, STARTING_COUNTER, ShardLog};
@@ -74,7 +74,7 @@ impl Shard {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ShardInner> {
-        guard::lock(&self.inside)
+        lock::lock(&self.inside)
     }
 
     pub(crate) fn starting_number(&self) -> SequenceNumber {

@@ -3,9 +3,9 @@
 use crate::change::{Change, ChangeKind, Creation, StreamMode};
 use crate::consumer::Consumer;
 use crate::encryption::Encryption;
-use crate::guard;
+use crate::lifecycle::{Lifecycle, Status};
+use crate::lock;
 use crate::memory::RecordMemory;
-use crate::phase::{Lifecycle, Status};
 use crate::shard::Shard;
 use crate::subscription::LiveMap;
 use anabranch_model::hash::HashKey;
@@ -116,11 +116,11 @@ impl Stream {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Topology> {
-        guard::read(&self.topology)
+        lock::read(&self.topology)
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Topology> {
-        guard::write(&self.topology)
+        lock::write(&self.topology)
     }
 
     pub(crate) fn iterator_epoch(&self) -> u64 {

@@ -9,9 +9,9 @@
 
 use crate::clock::Clock;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::limit::PushRate;
 use crate::op::ChildShard;
-use crate::phase::Status;
 use crate::record_batch::RecordBatch;
 use crate::shard::Shard;
 use crate::shard_log::ReadLimit;
@@ -122,7 +122,7 @@ impl Subscription {
         let now_ms = clock.now_ms();
         let state = Arc::new(LiveSubscriptionState::default());
         {
-            let mut live = crate::guard::lock(&stream.live);
+            let mut live = crate::lock::lock(&stream.live);
             let young =
                 |l: &LiveSubscription| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
             live.retain(|_, l| young(l) || !l.state.dropped.load(Ordering::Relaxed));

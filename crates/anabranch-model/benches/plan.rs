@@ -3,14 +3,14 @@
 //! A worker does this about once a second, beside its real work, so each line has to stay far
 //! below the 50 ms that a plan for 10,000 shards and 200 workers may cost.
 
-use anabranch_model::lease::plan::{Balance, PlanSettings, PlanningWorker, plan};
-use anabranch_model::lease::row::LeaseKey;
-use anabranch_model::lease::snapshot::{
+use anabranch_model::lease::fleet_snapshot::{
     FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
 };
+use anabranch_model::lease::fleet_view::FleetView;
+use anabranch_model::lease::plan::{Balance, PlanSettings, PlanningWorker, plan};
+use anabranch_model::lease::row::LeaseKey;
 use anabranch_model::lease::table::Layout;
-use anabranch_model::lease::view::FleetView;
-use anabranch_model::lease::worker::WorkerId;
+use anabranch_model::lease::worker_row::WorkerId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 
 use crate::config::{Config, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
+use crate::event_log;
 use crate::processor::{ChildProcessorFactory, DaemonContext};
 use crate::reaper::Reaper;
-use crate::tell;
 use anabranch::clock::Clock;
 use anabranch::cloudwatch::{CloudWatch, MetricsLevel};
 use anabranch::consumer::{Consumer, Processors, RunError};
@@ -109,7 +109,7 @@ impl Daemon {
             .with_leases(store)
             .with_handler(processors)
             .starting_at(config.start)
-            .with_events(tell::log_and_forward(metrics.as_ref().map(CloudWatch::events)))
+            .with_events(event_log::log_and_forward(metrics.as_ref().map(CloudWatch::events)))
             .with_settings(|settings| {
                 settings.fetch = config.fetch;
                 settings.idle_poll_interval = config.idle_poll_ms;

@@ -11,12 +11,12 @@ pub mod config;
 pub mod credentials;
 pub mod protocol;
 pub mod session;
-pub mod group;
-mod living;
+pub mod process_group;
+mod child_registry;
 pub mod child;
 mod reaper;
 mod processor;
-mod tell;
+mod event_log;
 mod daemon;
 
 pub use daemon::{Daemon, DaemonError};

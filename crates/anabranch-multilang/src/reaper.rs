@@ -1,7 +1,7 @@
 //! Children on their way out: each has time to end by itself, and none is left behind.
 
 use crate::child::Child;
-use crate::living::ChildRegistry;
+use crate::child_registry::ChildRegistry;
 use crate::protocol::ShutdownMessages;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;

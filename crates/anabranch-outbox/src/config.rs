@@ -1,7 +1,7 @@
 //! What can be set on a relay, with default and bound.
 
 use crate::database::Database;
-use crate::lead::TAKEOVER_MIN_MS;
+use crate::leadership::TAKEOVER_MIN_MS;
 use crate::read::ReadLimit;
 use crate::table::OutboxTable;
 use anabranch::clock::{Clock, Rng};

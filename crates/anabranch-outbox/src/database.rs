@@ -1,8 +1,8 @@
 //! The database: where it is, and one connection to it whose every call has an end.
 
 use crate::error::RelayError;
-use crate::lead::Leadership;
-use anabranch::lease::postgres::session;
+use crate::leadership::Leadership;
+use anabranch::postgres::{session, url};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _};
 use std::pin::pin;
@@ -64,34 +64,12 @@ impl Database {
     /// The database at `postgres://user:password@host:port/name`. The variables of `libpq`
     /// (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not say.
     pub fn from_url(url: &str) -> Result<Self, RelayError> {
-        let shape = "it must read postgres://user:password@host:port/database";
-        let bad = |detail: String| RelayError::Url { detail };
-        let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
-        let rest = rest.ok_or_else(|| bad(shape.to_owned()))?;
-        // A `/`, `?` or `#` in a password ends the host too early, and the rest of the password
-        // would be taken for something that may be shown.
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        if rest.contains('@') && !authority.contains('@') {
-            return Err(bad(
-                "it has an @ behind its host: percent-encode /, ?, # and @ in user and \
-                            password"
-                    .to_owned(),
-            ));
-        }
-        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| match error {
-            sqlx::Error::Configuration(why) => bad(format!("{why}; {shape}")),
-            other => bad(format!("{other}; {shape}")),
-        })?;
+        let options = url::parse(url).map_err(|detail| RelayError::Url { detail })?;
         let mut options = options.disable_statement_logging();
         if options.get_application_name().is_none() {
             options = options.application_name("anabranch relay");
         }
-        let name = options.get_database().unwrap_or_else(|| options.get_username());
-        let host = match options.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None => format!("{}:{}", options.get_host(), options.get_port()),
-        };
-        let place = format!("PostgreSQL {name} at {host}").into();
+        let place = url::label(&options).into();
         Ok(Self { options, place })
     }
 

@@ -5,7 +5,8 @@ use crate::error::RelayError;
 use crate::lag;
 use crate::read::{RowFilter, key_statement, statement};
 use crate::remove;
-use crate::shape::{self, TableSchema};
+use crate::schema;
+use crate::schema::TableSchema;
 use crate::sweep;
 use crate::table::{OutboxTable, literal};
 use sqlx::Row;
@@ -102,7 +103,7 @@ async fn open(
     table: &OutboxTable,
 ) -> Result<(DatabaseSession, TableSchema), RelayError> {
     let mut link = database.connect().await?;
-    if let Some(shape) = shape::inspect(&mut link, table).await? {
+    if let Some(shape) = schema::inspect(&mut link, table).await? {
         return Ok((link, shape));
     }
     Err(link.refused(DOING, format!("there is no table {}", table.label())))

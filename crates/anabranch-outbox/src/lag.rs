@@ -3,7 +3,7 @@
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::read::{created, number};
-use crate::shape::TableSchema;
+use crate::schema::TableSchema;
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 

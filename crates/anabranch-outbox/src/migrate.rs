@@ -6,7 +6,8 @@
 use crate::database::Database;
 use crate::error::RelayError;
 use crate::listen::CHANNEL;
-use crate::shape::{self, TableSchema};
+use crate::schema;
+use crate::schema::TableSchema;
 use crate::table::{AfterSend, OutboxTable, literal, quoted};
 
 /// What `init` does.
@@ -37,7 +38,7 @@ pub async fn init(
     print_only: bool,
 ) -> Result<InitReport, RelayError> {
     let mut link = database.connect().await?;
-    let found = shape::inspect(&mut link, table).await?;
+    let found = schema::inspect(&mut link, table).await?;
     let plan = InitReport { statements: statements(table, found.as_ref()) };
     if print_only {
         link.close().await;
@@ -48,7 +49,7 @@ pub async fn init(
         let script = format!("SET statement_timeout = 0;\nBEGIN;\n{}COMMIT;\n", plan.script());
         link.long_script(&script, "make the outbox").await?;
     }
-    let problems = match shape::inspect(&mut link, table).await? {
+    let problems = match schema::inspect(&mut link, table).await? {
         Some(shape) => shape.problems(table),
         None => Vec::new(),
     };

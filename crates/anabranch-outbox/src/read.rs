@@ -20,7 +20,7 @@
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
-use crate::shape::TableSchema;
+use crate::schema::TableSchema;
 use crate::table::{OutboxTable, quoted};
 use anabranch_model::limits::RECORD_MAX_KIB_HIGHEST;
 use bytes::Bytes;

@@ -3,13 +3,14 @@
 use crate::config::Relay;
 use crate::database::DatabaseSession;
 use crate::error::RelayError;
-use crate::lead::{LeaderStream, Leadership};
+use crate::leader_term::LeaderTerm;
+use crate::leadership::{LeaderStream, Leadership};
 use crate::listen::RowListener;
 use crate::lock;
 use crate::remove::RowRemover;
+use crate::schema;
+use crate::schema::TableSchema;
 use crate::session;
-use crate::shape::{self, TableSchema};
-use crate::term::LeaderTerm;
 use anabranch::event::RelayEvent;
 use anabranch::producer::{KeyOrder, OnFailure, Producer};
 use anabranch::stream::api::StreamApi;
@@ -113,7 +114,7 @@ impl Relay {
     async fn open(&self) -> Result<(DatabaseSession, TableSchema), RelayError> {
         let mut link = self.database.connect().await?;
         let table = self.table.label();
-        let problems = match shape::inspect(&mut link, &self.table).await? {
+        let problems = match schema::inspect(&mut link, &self.table).await? {
             Some(shape) => match shape.problems(&self.table) {
                 problems if problems.is_empty() => return Ok((link, shape)),
                 problems => problems,

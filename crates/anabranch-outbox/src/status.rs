@@ -1,10 +1,10 @@
 //! `relay status`: what waits, who relays, what is parked, and which transactions hold rows up.
 
+use crate::blocked_keys;
 use crate::database::{Database, DatabaseSession, Statement, arguments};
 use crate::error::{RelayError, TableProblem};
 use crate::lock;
-use crate::park;
-use crate::shape;
+use crate::schema;
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
@@ -75,7 +75,7 @@ SELECT pid, id::text, seconds::float8, who FROM (
 /// Looks at an outbox.
 pub async fn status(database: &Database, table: &OutboxTable) -> Result<OutboxStatus, RelayError> {
     let mut link = database.connect().await?;
-    let Some(shape) = shape::inspect(&mut link, table).await? else {
+    let Some(shape) = schema::inspect(&mut link, table).await? else {
         let detail =
             format!("there is no table {}: make it with 'anabranch relay init'", table.label());
         return Err(link.refused("describe the outbox", detail));
@@ -134,7 +134,7 @@ async fn parked(
          FROM shown p LEFT JOIN waiting w ON w.key = p.partition_key ORDER BY p.row_id",
         table.parked_sql(),
         table.sql(),
-        park::matches_row_sql(table),
+        blocked_keys::matches_row_sql(table),
         quoted(&table.columns.partition_key),
         table.sql(),
         table.pending_and()

@@ -13,5 +13,8 @@ pub mod consumer;
 pub mod tail;
 pub mod producer;
 pub mod metrics;
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub mod postgres;
 #[cfg(feature = "cloudwatch")]
 pub mod cloudwatch;

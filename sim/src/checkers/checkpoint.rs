@@ -4,7 +4,7 @@
 use super::retention::RetentionTracker;
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;

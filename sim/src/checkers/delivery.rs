@@ -6,7 +6,7 @@ use super::lineage::ancestors;
 use super::retention::RetentionTracker;
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch::event::{Event, LeaseEvent};
 use anabranch_model::lease::{LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::position::Position;

@@ -4,7 +4,7 @@
 use super::retention::host_of;
 use super::violation::{Violation, of_grain};
 use crate::history::{HistoryEvent, HistoryLine, HostId, brief};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
     Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseToken, StoredRow, Write, WriteOutcome,

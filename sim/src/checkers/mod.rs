@@ -3,7 +3,7 @@
 pub mod violation;
 mod pauses;
 pub mod ownership;
-pub mod tenure;
+pub mod lease_validity;
 pub mod fencing;
 pub mod resumption;
 pub mod liveness;
@@ -17,7 +17,7 @@ pub mod trimming;
 pub mod content;
 pub mod memory;
 pub mod effects;
-pub mod producing;
+pub mod producer;
 
 pub use liveness::QuietPhase;
 pub use violation::Violation;
@@ -38,7 +38,7 @@ pub fn always(lines: &[HistoryLine], layout: Layout, lease_time_ms: u64) -> Opti
 fn owned(lines: &[HistoryLine], layout: Layout, lease_time_ms: u64) -> [Option<Violation>; 2] {
     let tenure = match layout {
         Layout::Native => None,
-        Layout::Kcl => tenure::check(lines, lease_time_ms),
+        Layout::Kcl => lease_validity::check(lines, lease_time_ms),
     };
     [ownership::check(lines, lease_time_ms), tenure]
 }

@@ -7,7 +7,7 @@ use super::pauses::HostPauses;
 use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
 use crate::history::{HistoryEvent, HistoryLine};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch_model::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
 

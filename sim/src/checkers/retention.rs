@@ -9,7 +9,7 @@
 //! its descendants is not asked of those.
 
 use crate::history::{HistoryEvent, HostId};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::lease::{LeaseChange, LeaseKey, StoredRow, WorkerId, Write, WriteOutcome};
 use anabranch_model::position::Position;

@@ -13,7 +13,7 @@ use super::delivery::PROMISE;
 use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
 use crate::history::{HistoryEvent, HistoryLine, HostId, brief};
-use crate::supply::SimRecord;
+use crate::record_source::SimRecord;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::lease::{LeaseKey, LeaseToken};
 use anabranch_model::position::Position;

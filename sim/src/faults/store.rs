@@ -1,8 +1,8 @@
 //! A lease store behind the network: calls fail, are lost, or are carried out late.
 
 use super::kind::FaultKind;
-use super::lag::{CommitPart, PartialCommit, RowBefore, TransactionRow};
 use super::network::{CallResult, HostLink};
+use super::partial_commits::{CommitPart, PartialCommit, RowBefore, TransactionRow};
 use super::refusal::RefusalKind;
 use crate::history::{History, HistoryEvent};
 use anabranch::lease::{LeaseStore, StoreError, StorePoll};

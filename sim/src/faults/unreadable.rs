@@ -1,7 +1,7 @@
 //! Rows that are there and can't be read for a while, as if a later version of the library or an
 //! operator had written them. Lists and looks name them; a call for one of them alone fails.
 
-use super::lag::TransactionRow;
+use super::partial_commits::TransactionRow;
 use anabranch::lease::{StoreError, StorePoll};
 use anabranch_model::lease::{Lease, LeaseListing, UnreadableRow, WorkerRow};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! What can be broken on purpose around whole consumers. Each flaw lives at one seam: the lease store
 //! ([`store`](super::store)), the stream ([`stream`](super::stream)), or the records on their way to
-//! the handler ([`handling`](super::handling)).
+//! the handler ([`handling`](super::handler)).
 
 use std::fmt;
 

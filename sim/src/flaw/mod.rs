@@ -5,19 +5,19 @@
 //! asks [`Habits`](habits::Habits) whether it goes on where the library said stop.
 
 pub mod rules;
-pub mod rename;
-pub mod habits;
+pub mod reused_id;
+pub mod worker;
 pub mod consumer;
 pub mod store;
 pub mod stream;
-pub mod handling;
+pub mod handler;
 pub mod producer;
 
-pub use habits::{FlawedWorkerStore, WorkerFlaws};
-pub use handling::FlawedHandler;
+pub use handler::FlawedHandler;
 pub use rules::FlawedRulesStore;
 pub use store::FlawedStore;
 pub use stream::FlawedStream;
+pub use worker::{FlawedWorkerStore, WorkerFlaws};
 
 use std::fmt;
 

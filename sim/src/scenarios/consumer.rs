@@ -1,14 +1,14 @@
 //! Consumers: whole fleets under random faults, with at least one reshard and one crash each.
 
+use super::consumer_scenario::{ConsumerScenario, ScenarioSettings};
 use super::report::SeedReport;
-use super::stage::{ConsumerScenario, ScenarioSettings};
-use crate::faults::chaos::HostFault;
+use crate::faults::host_faults::HostFault;
 use crate::faults::network::Service;
 use crate::faults::{CallFaultRates, HostFaultRates, LeaseTimes};
 use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::{HandlerBehavior, LEASE_TIME_MS};
 use crate::modes::SimMode;
-use crate::supply::RecordMix;
+use crate::record_source::RecordMix;
 use crate::workload::EPOCH_MS;
 use anabranch::consumer::FetchMode;
 use anabranch_model::lease::Layout;

@@ -1,14 +1,14 @@
 //! Stories that broke earlier designs or other clients, each played on purpose.
 
+use super::consumer_scenario::{ConsumerScenario, ScenarioSettings};
 use super::report::SeedReport;
-use super::stage::{ConsumerScenario, ScenarioSettings};
 use crate::faults::CallFaultRates;
-use crate::faults::chaos::HostFault;
+use crate::faults::host_faults::HostFault;
 use crate::faults::network::Service;
 use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::HandlerBehavior;
 use crate::history::{HistoryEvent, HostId};
-use crate::supply::RecordMix;
+use crate::record_source::RecordMix;
 use anabranch_model::lease::{LeaseChange, Write, WriteOutcome};
 
 /// How many shards the stream begins with whose first sync nobody survives.

@@ -2,10 +2,10 @@
 
 pub mod report;
 pub mod leases;
-pub mod stage;
-mod start;
+pub mod consumer_scenario;
+mod start_point;
 pub mod consumer;
-pub mod cases;
+pub mod reshard_matrix;
 pub mod fixed;
 pub mod producer;
 

@@ -4,7 +4,7 @@ use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey};
 use anabranch_model::position::Position;
-use anabranch_model::watch::{ReadPhase, WatchdogAction};
+use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use anabranch_sim::checkers::{
     checkpoint, content, delivery, duplicates, effects, lineage, memory, trimming,
 };

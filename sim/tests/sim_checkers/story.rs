@@ -8,7 +8,7 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use anabranch_sim::checkers::{order, ownership};
 use anabranch_sim::history::{HistoryEvent, HistoryLine, HostId};
-use anabranch_sim::supply::SimRecord;
+use anabranch_sim::record_source::SimRecord;
 use anabranch_sim::workload::position;
 use std::sync::Arc;
 

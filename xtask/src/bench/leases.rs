@@ -2,8 +2,8 @@
 //! a fleet that starts on an empty store, and planned hand-overs, on every store.
 
 use super::set_env_if_present;
-use crate::parts;
 use crate::shell::{cargo, profile, show};
+use crate::third_party;
 use std::process::{Command, ExitCode};
 
 /// The part that the model's own benchmark measures.
@@ -30,8 +30,8 @@ fn bench(parts: &[&str]) -> Result<(), String> {
     }
     let mut leases = benchmark("leases");
     leases.arg("--").args(others);
-    set_env_if_present(&mut leases, "ANABRANCH_DYNAMODB_LOCAL", parts::dynamodb_local());
-    set_env_if_present(&mut leases, "ANABRANCH_POSTGRES_BIN", parts::postgres());
+    set_env_if_present(&mut leases, "ANABRANCH_DYNAMODB_LOCAL", third_party::dynamodb_local());
+    set_env_if_present(&mut leases, "ANABRANCH_POSTGRES_BIN", third_party::postgres());
     show(&mut leases)
 }
 

@@ -2,9 +2,10 @@
 //! memory per stored record, and the time to its ready line.
 
 use crate::dist;
-use crate::parts::{self, MissingPart};
 use crate::server::{ServerProcess, free_port};
 use crate::shell::{built, cargo, output, profile, program, show};
+use crate::third_party;
+use crate::third_party::MissingPart;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
@@ -35,7 +36,7 @@ fn bench() -> Result<(), String> {
     dist::build()?;
     let load = ["build", "--profile", profile(), "--workspace", "--bench", "load", "--locked"];
     show(&mut cargo(&load))?;
-    let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|MissingPart(why)| why)?;
+    let peer = third_party::crate_binary(PEER.0, PEER.1).map_err(|MissingPart(why)| why)?;
 
     let mut starts = Vec::new();
     for _ in 0..STARTS {

@@ -7,7 +7,7 @@ pub(crate) mod workers;
 pub(crate) mod multilang;
 pub(crate) mod relay;
 
-use crate::parts::MissingPart;
+use crate::third_party::MissingPart;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -2,9 +2,10 @@
 //! record, memory with 100 shards, the first record.
 
 use crate::dist;
-use crate::parts::{self, MissingPart};
 use crate::server::ServerProcess;
 use crate::shell::{built, program, show};
+use crate::third_party;
+use crate::third_party::MissingPart;
 use std::process::ExitCode;
 
 pub(crate) fn run() -> ExitCode {
@@ -19,8 +20,8 @@ pub(crate) fn run() -> ExitCode {
 
 fn bench() -> Result<(), String> {
     dist::build()?;
-    let python = parts::python().map_err(|MissingPart(why)| why)?;
-    let worker = parts::kclpy().map_err(|MissingPart(why)| why)?;
+    let python = third_party::python().map_err(|MissingPart(why)| why)?;
+    let worker = third_party::kclpy().map_err(|MissingPart(why)| why)?;
     let server = ServerProcess::anabranch(&[])?;
     let mut bench = program(&python, &["interop/multilang/bench.py"]);
     bench.env("ANABRANCH", built("anabranch")).env("PYTHON", &python).env("KCLPY", worker);

@@ -1,15 +1,15 @@
 //! `cargo xtask bench relay`: rows a second of the outbox relay, beside the plain loop.
 
 use super::set_env_if_present;
-use crate::parts;
 use crate::shell::{cargo, profile, show};
+use crate::third_party;
 use std::process::ExitCode;
 
 /// Runs it.
 pub(crate) fn run() -> ExitCode {
     let rows = ["bench", "--workspace", "--locked", "--profile", profile(), "--bench", "rows"];
     let mut rows = cargo(&rows);
-    set_env_if_present(&mut rows, "ANABRANCH_POSTGRES_BIN", parts::postgres());
+    set_env_if_present(&mut rows, "ANABRANCH_POSTGRES_BIN", third_party::postgres());
     match show(&mut rows) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

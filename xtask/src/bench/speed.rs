@@ -2,8 +2,8 @@
 //! against a sink that answers canned replies.
 
 use super::set_env_if_present;
-use crate::parts;
 use crate::shell::{cargo, profile, show};
+use crate::third_party;
 use std::process::{Command, ExitCode};
 
 /// What the producer costs, beside aiokpl too, and its memory.
@@ -31,7 +31,11 @@ fn speed(part: &str) -> Command {
     let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", profile()]);
     command.args(["--bench", "speed", "--", part]);
     if part == "producer" {
-        set_env_if_present(&mut command, "ANABRANCH_AGGREGATES_PYTHON", parts::aggregates_python());
+        set_env_if_present(
+            &mut command,
+            "ANABRANCH_AGGREGATES_PYTHON",
+            third_party::aggregates_python(),
+        );
     }
     command
 }

@@ -5,9 +5,9 @@ use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
 use crate::input::Input;
 use crate::line;
-use crate::moment::TimeSpec;
-use crate::notice;
+use crate::notices;
 use crate::output::{self, print_note};
+use crate::time_spec::TimeSpec;
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::producer::NewRecord;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
         options.to_region.clone(),
         options.to_profile.clone(),
     );
-    let stop = crate::stop::wait_for_signal(1)?;
+    let stop = crate::signals::wait_for_signal(1)?;
     match (&options.from, &options.to) {
         (CopyEndpoint::File(_), CopyEndpoint::File(_)) => Err(CommandFailure::usage(
             "neither place is a stream: a stream is given as stream:NAME",
@@ -135,7 +135,7 @@ async fn from_stream(
     stop: impl Future<Output = ()>,
 ) -> Result<(), CommandFailure> {
     let mut stop = std::pin::pin!(stop);
-    let mut forced = std::pin::pin!(crate::stop::wait_for_signal(2)?);
+    let mut forced = std::pin::pin!(crate::signals::wait_for_signal(2)?);
     loop {
         let next = tokio::select! {
             biased;
@@ -289,7 +289,7 @@ impl CopySource {
 
 /// Tells the operator, and counts the records that can't be read.
 fn counting(lost: Arc<AtomicUsize>) -> Events {
-    let notices = notice::printed(false);
+    let notices = notices::printed(false);
     Events::new(move |event| {
         if let Event::Shard(ShardEvent::AggregateUnreadable { records, .. }) = event {
             lost.fetch_add(*records, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! `anabranch multilang`: KCL's multi-language daemon without a JVM.
 
 use crate::failure::CommandFailure;
-use crate::stop::wait_for_signal;
+use crate::signals::wait_for_signal;
 use anabranch::consumer::RunError;
 use anabranch_multilang::config;
 use anabranch_multilang::{Daemon, DaemonError};

@@ -5,9 +5,9 @@
 //!       ◀── what was done goes, what failed stays ──────┘
 //! ```
 
+use super::consume::dead_letter::DeadLetterPlace;
 use super::consume::exec::Exec;
-use super::consume::outlet::LineFormat;
-use super::consume::park::DeadLetterPlace;
+use super::consume::record_sink::LineFormat;
 use crate::failure::CommandFailure;
 use crate::line::short;
 use crate::output::print_note;
@@ -90,7 +90,7 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
             to.hand(record).await
         }
     };
-    let (stop, force) = (crate::stop::wait_for_signal(1)?, crate::stop::wait_for_signal(2)?);
+    let (stop, force) = (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
     let reader = printer.clone();
     let stop = async {
         tokio::select! {

@@ -1,11 +1,11 @@
 //! `anabranch tail`: all records of a stream as they come, through splits and merges.
 
-use super::consume::outlet::LineFormat;
+use super::consume::record_sink::LineFormat;
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::moment::TimeSpec;
-use crate::notice;
+use crate::notices;
 use crate::printer::{self, Printer};
+use crate::time_spec::TimeSpec;
 use anabranch::consumer::Delivery;
 use anabranch::stream::api::{StreamApi, StreamError};
 use anabranch::tail::Tail;
@@ -72,9 +72,9 @@ pub(crate) async fn run(
     let mut tail = Tail::new(aws.kinesis.clone(), stream.clone())
         .since(options.since.unwrap_or(usual).start())
         .with_idle_poll_ms(500)
-        .with_events(notice::printed(false));
+        .with_events(notices::printed(false));
     let (printer, thread) = Printer::start();
-    let stop = crate::stop::wait_for_signal(1)?;
+    let stop = crate::signals::wait_for_signal(1)?;
     let gone = printer.clone();
     let ended = tokio::select! {
         biased;

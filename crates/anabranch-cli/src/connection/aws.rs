@@ -1,6 +1,6 @@
 //! Kinesis and DynamoDB as a command reaches them.
 
-use super::{ConnectionSettings, trouble, waiting};
+use super::{ConnectionSettings, explain, slow_service};
 use crate::failure::CommandFailure;
 use anabranch::lease::{AnyStore, LeaseStore, stream_names};
 use anabranch::stream::AwsKinesis;
@@ -51,8 +51,8 @@ impl ConnectionSettings {
             }
         }
         let what = "the region and the credentials of the environment";
-        let config = Box::pin(waiting::notify_if_slow(what, access.config())).await;
-        let config = waiting::with_notice(config.map_err(|error| setup_failure(&error))?);
+        let config = Box::pin(slow_service::notify_if_slow(what, access.config())).await;
+        let config = slow_service::with_notice(config.map_err(|error| setup_failure(&error))?);
         Ok(AwsClients { kinesis: AwsKinesis::new(&config), config })
     }
 
@@ -151,7 +151,7 @@ impl AwsClients {
         let summary = self.check_stream(stream).await?;
         match self.try_to_read(stream).await {
             Err(error) if error.fault == Fault::AccessDenied => {
-                Err(trouble::of_stream(self, stream, &error).await)
+                Err(explain::of_stream(self, stream, &error).await)
             }
             // Whatever else is wrong may pass.
             _ => Ok(summary),
@@ -193,7 +193,7 @@ impl AwsClients {
             match call().await {
                 Ok(reply) => return Ok(reply),
                 Err(error) if attempt < ATTEMPTS && error.is_retryable() => {}
-                Err(error) => return Err(trouble::of_stream(self, stream, &error).await),
+                Err(error) => return Err(explain::of_stream(self, stream, &error).await),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -207,7 +207,7 @@ impl AwsClients {
         error: &StreamError,
         begun: bool,
     ) -> CommandFailure {
-        let failure = trouble::of_stream(self, stream, error).await;
+        let failure = explain::of_stream(self, stream, error).await;
         if begun { failure.after("what came before that is whole") } else { failure }
     }
 

@@ -1,6 +1,6 @@
 //! The streams of a KCL table that is for several, and what each is called here.
 
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::KclProbe;

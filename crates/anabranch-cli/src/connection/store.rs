@@ -1,8 +1,8 @@
 //! The lease store that an address names, for commands.
 
-use super::{ConnectionSettings, KclStreams, trouble};
+use super::{ConnectionSettings, KclStreams, explain};
 use crate::failure::CommandFailure;
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore, StoreAddress, StoreError};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
@@ -110,6 +110,6 @@ impl ConnectionSettings {
 /// A failed call, in words.
 impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
-        trouble::of_store(&error)
+        explain::of_store(&error)
     }
 }

@@ -4,8 +4,8 @@ use crate::arn;
 use crate::consumer::Consumer;
 use crate::engine::{Engine, StreamRef};
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::Timestamp;
-use crate::phase::Status;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

@@ -4,8 +4,8 @@
 use crate::change::ChangeKind;
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::{ConsumerTarget, Operation};
-use crate::phase::Status;
 use serde::Deserialize;
 
 /// A request.

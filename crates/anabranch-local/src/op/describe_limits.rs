@@ -3,8 +3,8 @@
 use crate::change::StreamMode;
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::Operation;
-use crate::phase::Status;
 use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 

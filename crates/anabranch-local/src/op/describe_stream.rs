@@ -3,9 +3,9 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::describe_stream_summary::EnhancedMetrics;
 use crate::op::{Operation, ShardDescription, StreamModeDetails, StreamTarget, Timestamp};
-use crate::phase::Status;
 use crate::stream::Topology;
 use serde::{Deserialize, Serialize};
 

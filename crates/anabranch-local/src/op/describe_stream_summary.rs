@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::{Operation, StreamModeDetails, StreamTarget, Timestamp};
-use crate::phase::Status;
 use crate::stream::Topology;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::lifecycle::Status;
 use crate::op::{Operation, StreamModeDetails, Timestamp};
-use crate::phase::Status;
 use crate::token::ListToken;
 use serde::{Deserialize, Serialize};
 

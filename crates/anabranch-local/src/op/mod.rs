@@ -49,7 +49,7 @@ mod target;
 mod consumer_target;
 mod description;
 mod retention;
-mod encrypt;
+mod stream_encryption;
 mod monitoring;
 mod tags;
 mod timestamp;

@@ -5,7 +5,7 @@
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::op::Operation;
-pub use crate::op::encrypt::Request;
+pub use crate::op::stream_encryption::Request;
 
 impl Engine {
     /// Switches server-side encryption off.

@@ -11,8 +11,8 @@
 
 mod store;
 mod entry;
-mod image;
-mod chore;
+mod metadata_snapshot;
+mod maintenance;
 mod journal;
 mod compact;
 mod replay;
@@ -21,9 +21,6 @@ mod folder;
 mod header;
 mod frame;
 mod error;
-
-#[cfg(test)]
-mod journal_tests;
 
 pub use error::OpenError;
 pub use journal::{DEFAULT_FILE_BYTES, JournalOptions};

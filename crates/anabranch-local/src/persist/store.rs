@@ -6,17 +6,17 @@
 //! house: file full ─→ Image of the engine ─→ next file ─→ drop or compact old files
 //! ```
 
-use super::chore::{MaintenanceTask, Usage};
 use super::entry::{self, JournalEntry, PutEntry};
 use super::error::OpenError;
-use super::image::MetadataSnapshot;
 use super::journal::{EntryLocation, FirstFile, JournalFiles, JournalOptions};
+use super::maintenance::{MaintenanceTask, Usage};
+use super::metadata_snapshot::MetadataSnapshot;
 use super::replay::{CutTail, ReplayedContent};
 use crate::change::Change;
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::guard;
 use crate::journal::JournalAppend;
+use crate::lock;
 use crate::options::EngineOptions;
 use crate::shard_log::ENDING_COUNTER;
 use crate::stream::Stream;
@@ -203,13 +203,13 @@ struct DurableStore {
 impl crate::journal::Journal for DurableStore {
     fn change(&self, change: &Change) -> io::Result<()> {
         let place = self.write(|out| entry::write_change(out, change))?;
-        guard::lock(&self.usage).count_change(place.file, place.bytes);
+        lock::lock(&self.usage).count_change(place.file, place.bytes);
         Ok(())
     }
 
     fn append(&self, append: &JournalAppend<'_>) -> io::Result<()> {
         let place = self.write(|out| entry::write_put(out, append))?;
-        let mut usage = guard::lock(&self.usage);
+        let mut usage = lock::lock(&self.usage);
         usage.count(place.file, append.stream_id, place.bytes, append.arrival_ms);
         Ok(())
     }
@@ -273,12 +273,12 @@ impl DurableStore {
     fn compact_files(&self, horizons: &BTreeMap<u64, u64>) {
         loop {
             let files = self.journal.files();
-            let chore = guard::lock(&self.usage).next_task(files, horizons, self.worth);
+            let chore = lock::lock(&self.usage).next_task(files, horizons, self.worth);
             // What fails on a full or failing disk is tried again at the next look.
             let done = match chore {
                 None => return,
                 Some(MaintenanceTask::DropBelow(file)) => {
-                    guard::lock(&self.usage).dropped_below(file);
+                    lock::lock(&self.usage).dropped_below(file);
                     self.journal.drop_below(file)
                 }
                 Some(MaintenanceTask::CompactBelow(file)) => self.compact_below(file, horizons),
@@ -308,7 +308,7 @@ impl DurableStore {
                 kept.count(file - 1, put.stream_id, bytes.len() as u64, put.arrival_ms);
             }
         })?;
-        guard::lock(&self.usage).replace_below(file, kept);
+        lock::lock(&self.usage).replace_below(file, kept);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-use crate::guard;
+use crate::lock;
 
 /// Data that are kept.
 const KEPT: usize = 10_000;
@@ -58,7 +58,7 @@ fn unpacked(body: &[u8]) -> Cow<'_, [u8]> {
 impl ReceivedMetrics {
     /// The newest data, oldest first: as they came, with their `Namespace`.
     pub(crate) fn newest(&self) -> Vec<Value> {
-        guard::lock(&self.newest).iter().cloned().collect()
+        lock::lock(&self.newest).iter().cloned().collect()
     }
 
     fn keep(&self, body: Option<Value>) -> usize {
@@ -66,7 +66,7 @@ impl ReceivedMetrics {
         let namespace = body["Namespace"].take();
         let Value::Array(data) = body["MetricData"].take() else { return 0 };
         let count = data.len();
-        let mut newest = guard::lock(&self.newest);
+        let mut newest = lock::lock(&self.newest);
         for mut datum in data {
             if let Value::Object(fields) = &mut datum {
                 fields.insert("Namespace".to_owned(), namespace.clone());

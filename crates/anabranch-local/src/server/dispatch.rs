@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::body::ResponseBody;
-use super::hold::delay;
+use super::fault_delay::delay;
 use super::reply;
 use super::route::{ReplyDropped, Service};
 use super::subscribe;

@@ -16,10 +16,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use super::client_timeout::{
+    CLIENT_TIMEOUT, ClientTimer, ReplyWindow, TimedConnection, TimedReply,
+};
 use super::connections::Counter;
 use super::handshake;
-use super::linger::LingeringClose;
-use super::patience::{CLIENT_TIMEOUT, ClientTimer, ReplyWindow, TimedConnection, TimedReply};
+use super::lingering_close::LingeringClose;
 use super::route::{ReplyDropped, Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.

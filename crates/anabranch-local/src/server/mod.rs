@@ -10,13 +10,13 @@
 
 mod http;
 mod handshake;
-mod linger;
-mod patience;
+mod lingering_close;
+mod client_timeout;
 mod connections;
 mod route;
 mod target;
 mod dispatch;
-mod hold;
+mod fault_delay;
 mod subscribe;
 mod reply;
 mod body;

@@ -20,8 +20,8 @@ pub fn digest(message: &[u8]) -> Digest {
 /// The digest of each message, in their order: eight or sixteen at a time where the processor can.
 pub fn digest_many(messages: &[&[u8]]) -> Vec<Digest> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(width) = super::lanes::SimdWidth::widest() {
-        return super::lanes::digest_many(width, messages);
+    if let Some(width) = super::simd::SimdWidth::widest() {
+        return super::simd::digest_many(width, messages);
     }
     messages.iter().map(|message| digest(message)).collect()
 }

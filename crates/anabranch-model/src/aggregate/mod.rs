@@ -20,9 +20,9 @@
 mod wire;
 pub mod digest;
 #[cfg(target_arch = "x86_64")]
-mod lanes;
+mod simd;
 mod table;
-pub mod mark;
+pub mod dedup_tag;
 pub mod encode;
 pub mod decode;
 

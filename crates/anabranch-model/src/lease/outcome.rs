@@ -2,7 +2,7 @@
 
 use super::application::StreamFacts;
 use super::row::{Lease, LeaseToken};
-use super::worker::WorkerRow;
+use super::worker_row::WorkerRow;
 
 /// How a write ended.
 #[derive(Clone, PartialEq, Eq, Debug)]

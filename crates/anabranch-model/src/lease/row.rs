@@ -1,7 +1,7 @@
 //! The row that an application keeps for a shard.
 
 use super::checkpoint::{Checkpoint, PendingCheckpoint};
-use super::worker::WorkerId;
+use super::worker_row::WorkerId;
 use super::write::{LeaseChange, Nonce, Write};
 use crate::hash::HashRange;
 use crate::ids::{ShardId, StreamName};

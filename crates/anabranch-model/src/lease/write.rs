@@ -5,7 +5,7 @@
 
 use super::checkpoint::{Checkpoint, PendingCheckpoint};
 use super::row::{LeaseKey, NewLease};
-use super::worker::WorkerId;
+use super::worker_row::WorkerId;
 use crate::hash::HashRange;
 use crate::ids::{ShardId, StreamName};
 

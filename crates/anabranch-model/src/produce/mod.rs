@@ -23,23 +23,23 @@
 pub mod settings;
 pub mod outcome;
 mod pending;
-mod written;
-mod records;
-mod lane;
-mod container;
+mod paged_queue;
+mod carried_records;
+mod shard_queue;
+mod seal;
 mod router;
 pub mod rate;
-mod stopped;
+mod stopped_keys;
 mod machine;
 
+pub use carried_records::CarriedRecords;
 pub use machine::{
     Action, EntryResult, Machine, MachineNotice, PutReply, PutRequest, RequestEntry, ShardListRead,
     ShardListResult,
 };
+pub use paged_queue::QueuedRecord;
 pub use pending::{AcceptedRecord, OfferedRecord, PendingRecord, RecordContent};
-pub use records::CarriedRecords;
-pub use stopped::OrderingKey;
-pub use written::QueuedRecord;
+pub use stopped_keys::OrderingKey;
 
 #[cfg(test)]
 mod history;

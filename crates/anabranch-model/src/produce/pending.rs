@@ -1,7 +1,7 @@
 //! A record that was accepted and has no outcome yet.
 
 use super::outcome::Attempt;
-use super::stopped::OrderingKey;
+use super::stopped_keys::OrderingKey;
 use crate::aggregate::encode::RawAggregateRecord;
 use crate::hash::HashKey;
 use crate::record::PartitionKey;

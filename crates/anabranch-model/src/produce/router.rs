@@ -1,8 +1,8 @@
 //! Where a record goes by what is known of the shards, and which shards are not trusted.
 
-use super::container::SealedRecord;
-use super::lane::QueueScope;
+use super::seal::SealedRecord;
 use super::settings::Aggregation;
+use super::shard_queue::QueueScope;
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::shard_map::{MapRefresh, ShardMap};

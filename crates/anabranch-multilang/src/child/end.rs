@@ -1,7 +1,7 @@
 //! How a child ends: by itself when its input is closed, or killed; reaped in any case.
 
 use super::{Child, NoCheckpoints};
-use crate::group;
+use crate::process_group;
 use crate::protocol::{Action, ShutdownMessages, ToChild};
 use crate::session::ChildFault;
 use std::process::ExitStatus;
@@ -68,7 +68,7 @@ impl Child {
     /// Kills it and all that it started, and waits until it is gone.
     pub async fn kill(mut self) {
         // The group at once, and again when it is dropped: what was started in between is in it too.
-        group::kill_group(self.pid);
+        process_group::kill_group(self.pid);
         // It can fail only where the process has ended already.
         let _ = self.process.kill().await;
     }

@@ -1,9 +1,9 @@
 //! How a child is started.
 
+use super::conversation::PendingReply;
 use super::output::{self, OutputSource};
-use super::talk::PendingReply;
-use crate::group;
-use crate::living::{ChildGuard, ChildRegistry};
+use crate::child_registry::{ChildGuard, ChildRegistry};
+use crate::process_group;
 use crate::protocol::FromChild;
 use crate::session::{ChildFault, ChildSession};
 use anabranch::clock::Clock;
@@ -136,7 +136,7 @@ impl Drop for Child {
         // A wrapper that does not `exec` has the real worker in its group; the runtime kills only
         // the wrapper.
         if !self.ended_in_order {
-            group::kill_group(self.pid);
+            process_group::kill_group(self.pid);
         }
     }
 }

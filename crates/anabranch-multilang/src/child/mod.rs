@@ -9,11 +9,11 @@
 mod lines;
 mod output;
 mod launch;
-mod talk;
+mod conversation;
 mod end;
 #[cfg(all(test, unix))]
 mod tests;
 
+pub use conversation::{CheckpointWriter, NoCheckpoints};
 pub use launch::{Child, ChildSettings};
 pub use lines::{LINE_MAX_BYTES, LineSplitter, SplitLine};
-pub use talk::{CheckpointWriter, NoCheckpoints};

@@ -4,7 +4,7 @@
 use crate::fleet::STREAM;
 use crate::{LEASES, WORKERS};
 use anabranch::clock::Rng;
-use anabranch::lease::dynamodb::StoreUsage;
+use anabranch::lease::stores::dynamodb::StoreUsage;
 use anabranch::lease::{LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;

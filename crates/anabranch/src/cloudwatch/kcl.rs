@@ -1,7 +1,7 @@
 //! KCL's metrics out of our events: names, dimensions, levels.
 
 use super::MetricsLevel;
-use super::tally::{MetricSeries, MetricUnit};
+use super::buffer::{MetricSeries, MetricUnit};
 use crate::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! `docs/metrics.md` says which of KCL's metrics there are.
 
 mod kcl;
-mod tally;
+mod buffer;
 
 use crate::clock::Clock;
 use crate::event::{Event, Events};
@@ -19,13 +19,13 @@ use aws_sdk_cloudwatch::config::timeout::TimeoutConfig;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit, StatisticSet};
 use aws_types::SdkConfig;
+use buffer::{MetricBuffer, MetricSeries, Statistics};
 use kcl::KclMetrics;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tally::{MetricBuffer, MetricSeries, Statistics};
 
 /// Metrics in one call, as KCL sends them.
 const BATCH: usize = 200;
@@ -243,9 +243,9 @@ fn datum(series: &MetricSeries, statistics: &Statistics, at: DateTime) -> Metric
         .set_dimensions(Some(dimensions.collect()))
         .timestamp(at)
         .unit(match series.unit {
-            tally::MetricUnit::Count => StandardUnit::Count,
-            tally::MetricUnit::Milliseconds => StandardUnit::Milliseconds,
-            tally::MetricUnit::Bytes => StandardUnit::Bytes,
+            buffer::MetricUnit::Count => StandardUnit::Count,
+            buffer::MetricUnit::Milliseconds => StandardUnit::Milliseconds,
+            buffer::MetricUnit::Bytes => StandardUnit::Bytes,
         })
         .statistic_values(set)
         .build()

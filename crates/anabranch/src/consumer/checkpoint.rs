@@ -1,6 +1,6 @@
 //! Checkpoints of a shard: coalesced, one at a time, never past what is done.
 
-use super::vitals::ShardTelemetry;
+use super::health::telemetry::ShardTelemetry;
 use crate::event::{Events, ShardEvent};
 use crate::lease::{CheckpointResult, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;

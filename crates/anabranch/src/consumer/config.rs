@@ -1,12 +1,12 @@
 //! What a consumer is told before it runs.
 
 use super::control::{ControlCommand, StreamControl};
-use super::exactly_once::{ExactlyOnce, TransactionBatch};
+use super::dead_letter::OnError;
 use super::fetch::FetchMode;
-use super::handler::{Batch, Delivery, HandlerError, PerBatch, PerRecord};
 use super::health::Health;
-use super::park::OnError;
-use super::processor::{ProcessorFactory, Processors};
+use super::modes::closure::{Batch, Delivery, HandlerError, PerBatch, PerRecord};
+use super::modes::exactly_once::{ExactlyOnce, TransactionBatch};
+use super::modes::processor::{ProcessorFactory, Processors};
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use crate::lease::{LeaseStore, StreamSettings, TransactionalStore};
@@ -16,7 +16,7 @@ use anabranch_model::lease::plan::{self, Balance};
 use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Backoff;
-use anabranch_model::watch::WatchdogLimits;
+use anabranch_model::stuck_detector::WatchdogLimits;
 use std::fmt;
 use std::future::Future;
 use tokio::sync::mpsc;

@@ -10,57 +10,46 @@
 //! ```
 
 mod config;
-mod worker;
+mod run;
 mod control;
 mod shard;
 mod fetch;
-mod budget;
-mod resume;
-mod marks;
-mod decode;
-mod lanes;
-mod halt;
-mod shape;
-mod handler;
-mod processor;
-mod streams;
-mod exactly_once;
-mod park;
-mod repeats;
+mod dispatch;
+mod stop_signal;
+mod modes;
+mod dead_letter;
+mod deduplicator;
 mod progress;
 mod checkpoint;
-mod vitals;
 mod health;
-mod watch;
-mod shutdown;
-mod broken_off;
-mod alone;
 
-pub(crate) use alone::{LeaselessReader, LeaselessStart};
-pub use anabranch_model::watch::{ReadPhase, WatchdogAction, WatchdogLimits};
-pub use broken_off::InterruptedCall;
-pub(crate) use budget::MemoryBudget;
+pub use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction, WatchdogLimits};
 pub use config::{Consumer, ConsumerConfigError, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
-pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
-pub use fetch::FetchMode;
-pub use fetch::fanout::remove_fan_out;
-pub(crate) use fetch::{FetchEnd, is_final};
-pub use handler::{Batch, Delivery, Handler, HandlerError, Interrupted, PerBatch, PerRecord};
-pub use health::{Health, ShardHealth};
-pub(crate) use lanes::Chunk;
-pub use park::{
+pub use dead_letter::{
     DeadLetter, DeadLetterError, DeadLetterFile, DeadLetterQueue, OnError, ParseDeadLetterError,
     RedriveSummary,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use park::{DeadLetterTable, TableNameError};
-pub use processor::{
+pub use dead_letter::{DeadLetterTable, TableNameError};
+pub use deduplicator::Deduplicator;
+pub(crate) use dispatch::lane::Chunk;
+pub(crate) use dispatch::memory::MemoryBudget;
+pub use fetch::FetchMode;
+pub use fetch::fan_out::remove_fan_out;
+pub(crate) use fetch::leaseless::{LeaselessReader, LeaselessStart};
+pub(crate) use fetch::{FetchEnd, is_final};
+pub use health::{Health, ShardHealth};
+pub use modes::closure::{
+    Batch, Delivery, Handler, HandlerError, Interrupted, PerBatch, PerRecord,
+};
+pub use modes::exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
+pub use modes::processor::{
     CheckpointError, Checkpointer, PreparedCheckpoint, ProcessorBatch, ProcessorFactory,
     Processors, RestartProcessor, ShardProcessor, ShardStart,
 };
-pub use repeats::Deduplicator;
-pub use shape::{ProcessingMode, Work};
-pub use streams::{ShardRecord, ShardStream, ShardStreams};
-pub use worker::RunError;
-pub(crate) use worker::WorkerContext;
+pub use modes::shard_stream::{ShardRecord, ShardStream, ShardStreams};
+pub use modes::{ProcessingMode, Work};
+pub use run::RunError;
+pub(crate) use run::WorkerContext;
+pub use shard::interrupted::InterruptedCall;

@@ -2,7 +2,7 @@
 
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
-use anabranch_model::watch::{ReadPhase, WatchdogAction};
+use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use std::sync::Arc;
 
 /// What happened to a shard that this worker reads.

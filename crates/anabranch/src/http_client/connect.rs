@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, ConnectionCounter, RequestForm, Transport};
 use super::error::ConnectError;
-use super::life::{Liveness, MonitoredTransport};
+use super::liveness::{Liveness, MonitoredTransport};
 use super::proxy::{Proxy, ProxyRules, host_and_port};
 use super::trust::Trust;
 use http::header::{HOST, PROXY_AUTHORIZATION};

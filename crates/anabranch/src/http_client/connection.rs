@@ -3,7 +3,7 @@
 use super::PING_AFTER;
 use super::body::RequestBody;
 use super::error::{CallError, ConnectError};
-use super::life::Liveness;
+use super::liveness::Liveness;
 use super::tasks::ConnectionTasks;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Scheme};

@@ -43,7 +43,7 @@ mod trust;
 mod proxy;
 mod body;
 mod tasks;
-mod life;
+mod liveness;
 mod connection;
 mod connect;
 mod pool;

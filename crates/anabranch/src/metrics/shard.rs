@@ -2,7 +2,7 @@
 
 use crate::event::{ShardEvent, ShardStopReason};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::watch::WatchdogAction;
+use anabranch_model::stuck_detector::WatchdogAction;
 use metrics::{Label, counter, gauge, histogram};
 
 pub(super) fn record(event: &ShardEvent) {

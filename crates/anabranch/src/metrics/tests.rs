@@ -3,7 +3,7 @@
 use super::*;
 use crate::event::{LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::watch::{ReadPhase, WatchdogAction};
+use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,

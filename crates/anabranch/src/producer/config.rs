@@ -1,6 +1,5 @@
 //! What can be set on a producer, with default and bound, checked together.
 
-use super::id::{ID_MAX_CHARS, ProducerId};
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use anabranch_model::ids::StreamName;
@@ -11,6 +10,7 @@ use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure, Produ
 use anabranch_model::retry::Backoff;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
@@ -360,6 +360,51 @@ fn percent(of: u64, percent: u64) -> u64 {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+// The id of a producer: by it events and metrics tell producers of one stream apart.
+
+/// The most characters that an id may have.
+pub(super) const ID_MAX_CHARS: usize = 128;
+
+/// Which producer it is. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProducerId(Arc<str>);
+
+impl ProducerId {
+    /// The id of a producer that was given none.
+    pub(super) fn drawn(number: u64) -> Self {
+        format!("{number:016x}").into()
+    }
+
+    /// The id as it was given, or drawn.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ProducerId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for ProducerId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl fmt::Display for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! The driver: one task that carries out what the machine decides.
 
-use super::batches::FlushTracker;
-use super::bell::wake_caught;
-use super::bulk::BulkRecord;
-use super::call::Requester;
-use super::desk::{Completions, TicketSlot};
-use super::handed::InputBuffer;
-use super::intake::{AcceptedBulk, Command, InputQueue, TakenInput, WAKE_BYTES};
+use super::completions::{Completions, TicketSlot};
+use super::flush::FlushTracker;
+use super::input_buffer::InputBuffer;
 use super::put::PutSummary;
+use super::queue::wake_caught;
+use super::queue::{AcceptedBulk, Command, InputQueue, TakenInput, WAKE_BYTES};
+use super::record::BulkRecord;
 use super::report::Reporter;
+use super::requests::Requester;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
 use anabranch_model::hash::HashKey;

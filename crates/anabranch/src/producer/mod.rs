@@ -38,36 +38,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod id;
 mod config;
 mod start;
 mod record;
-mod bulk;
 mod put;
-mod room;
-mod intake;
-mod handed;
-mod bell;
+mod buffer_limit;
+mod queue;
+mod input_buffer;
 mod driver;
-mod batches;
-mod call;
+mod flush;
+mod requests;
 mod outcome;
-mod told;
-mod group;
-mod outcomes;
-mod desk;
+mod outcome_set;
+mod completions;
 mod report;
 mod sync;
 
 pub use anabranch_model::produce::OrderingKey;
 pub use anabranch_model::produce::outcome::{Attempt, AttemptResult, RejectReason};
 pub use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure};
-pub use bulk::{Bulk, PutBulkError, TryPutBulkError};
+pub use config::ProducerId;
 pub use config::{ConfigProblem, ProducerBuilder, ProducerConfigError};
-pub use id::ProducerId;
 pub use outcome::{Attempts, Outcome, Ticket};
-pub use outcomes::{BulkTicket, Outcomes};
+pub use outcome::{BulkTicket, Outcomes};
 pub use put::{Producer, PutSummary};
+pub use record::{Bulk, PutBulkError, TryPutBulkError};
 pub use record::{NewRecord, PutError, TryPutError};
 pub use report::ProducerStats;
 pub use start::ProducerStartError;

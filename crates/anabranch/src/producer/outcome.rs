@@ -1,13 +1,15 @@
 //! Tickets: a future for each record, which resolves once.
 
-use super::group::TicketGroup;
+use super::outcome_set::{CompletedOutcome, OutcomeSet, TicketGroup};
+use super::put::PutSummary;
+use super::queue::{DriverWake, wake_caught};
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, OutcomeKind, Receipt, RejectReason};
 use anabranch_model::sequence::SequenceNumber;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 /// What became of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,5 +128,188 @@ pub(super) fn outcome(fate: OutcomeKind, sub: u64, past: Option<Arc<Vec<Attempt>
             Outcome::Rejected { why, attempts: Attempts { past, last: None } }
         }
         OutcomeKind::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
+    }
+}
+
+// The outcomes of a bulk: they are told together, and the memory for them is got together.
+
+/// What became of the records of a bulk, in their order.
+#[derive(Debug, Clone)]
+pub struct Outcomes(Arc<OutcomeSet>);
+
+impl Outcomes {
+    /// How many records these are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What became of the record at this place of the bulk.
+    pub fn get(&self, at: usize) -> Option<Outcome> {
+        // Where nothing was told, the producer was brought down.
+        let unknown = || outcome(OutcomeKind::Unknown, 0, None);
+        (at < self.len()).then(|| self.0.get(at).unwrap_or_else(unknown))
+    }
+
+    /// What became of each record, in the order of the bulk.
+    pub fn iter(&self) -> impl Iterator<Item = Outcome> {
+        (0..self.len()).filter_map(|at| self.get(at))
+    }
+
+    /// How many were placed, and how many were not.
+    pub fn account(&self) -> PutSummary {
+        self.0.summary()
+    }
+
+    /// Whether every record was placed.
+    pub fn all_placed(&self) -> bool {
+        self.account().is_complete()
+    }
+}
+
+/// A bulk that was accepted. Await it to learn what became of its records, once all of them have
+/// their outcomes; dropping it changes nothing but that nobody learns them.
+#[derive(Debug)]
+#[must_use = "the outcomes of the records are learnt by awaiting their ticket"]
+pub struct BulkTicket(Arc<BulkCompletion>);
+
+/// What a bulk's ticket and the driver share.
+#[derive(Debug)]
+pub(super) struct BulkCompletion {
+    state: Mutex<BulkState>,
+    /// Is told when the ticket is awaited.
+    bell: Arc<DriverWake>,
+}
+
+#[derive(Debug)]
+enum BulkState {
+    /// Nobody asked yet, or this one did.
+    Waiting(Option<Waker>),
+    /// All outcomes are there.
+    Ready(Outcomes),
+}
+
+impl BulkCompletion {
+    pub(super) fn new(bell: &Arc<DriverWake>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(BulkState::Waiting(None)), bell: Arc::clone(bell) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BulkState> {
+        // The state is replaced as a whole, so a panic can't leave it half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, told: OutcomeSet) {
+        let told = BulkState::Ready(Outcomes(Arc::new(told)));
+        let before = std::mem::replace(&mut *self.lock(), told);
+        if let BulkState::Waiting(Some(waker)) = before {
+            wake_caught(|| waker.wake());
+        }
+    }
+}
+
+impl BulkTicket {
+    pub(super) fn of(cell: Arc<BulkCompletion>) -> Self {
+        Self(cell)
+    }
+
+    /// The ticket of a bulk without records.
+    pub(super) fn of_nothing(bell: &Arc<DriverWake>) -> Self {
+        let cell = BulkCompletion::new(bell);
+        cell.publish(OutcomeSet::default());
+        Self(cell)
+    }
+
+    /// The outcomes, if all of them are there already.
+    pub fn try_outcomes(&self) -> Option<Outcomes> {
+        match &*self.0.lock() {
+            BulkState::Waiting(_) => None,
+            BulkState::Ready(outcomes) => Some(outcomes.clone()),
+        }
+    }
+}
+
+impl Future for BulkTicket {
+    type Output = Outcomes;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcomes> {
+        if let Some(outcomes) = self.try_outcomes() {
+            return Poll::Ready(outcomes);
+        }
+        // Wakers are cloned and dropped without the lock: what they do is their owner's.
+        let mut waker = Some(context.waker().clone());
+        match &mut *self.0.lock() {
+            BulkState::Ready(outcomes) => return Poll::Ready(outcomes.clone()),
+            BulkState::Waiting(before) => std::mem::swap(before, &mut waker),
+        }
+        drop(waker);
+        self.0.bell.note_waiter();
+        Poll::Pending
+    }
+}
+
+/// The driver's side of a bulk: outcomes are gathered until all are there.
+#[derive(Debug)]
+pub(super) struct OpenBulk {
+    cell: Arc<BulkCompletion>,
+    told: OutcomeSet,
+    /// Records without an outcome.
+    left: usize,
+}
+
+impl OpenBulk {
+    pub(super) fn new(cell: Arc<BulkCompletion>, records: usize) -> Self {
+        Self { cell, told: OutcomeSet::empty(records), left: records }
+    }
+
+    /// Notes an outcome. Says whether it was the last one.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        at: u32,
+        fate: &OutcomeKind,
+        sub: u64,
+        past: Option<Arc<Vec<Attempt>>>,
+    ) -> bool {
+        self.left -= 1;
+        if let (OutcomeKind::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
+            self.told.place(at, receipt, sub);
+        } else {
+            self.told.note(at, CompletedOutcome { fate: fate.clone(), sub, past });
+        }
+        self.left == 0
+    }
+
+    /// Tells the outcomes. What has none is unknown.
+    pub(super) fn tell(self) {
+        self.cell.publish(self.told);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::producer::queue::tests::meddler;
+    use std::pin::pin;
+
+    #[test]
+    fn a_waker_may_look_at_its_own_bulk() {
+        let cell = BulkCompletion::new(&Arc::new(DriverWake::default()));
+        let mut ticket = pin!(BulkTicket::of(Arc::clone(&cell)));
+        let mut poll = || {
+            // Each one but the first replaces another, which is then dropped.
+            let own = BulkTicket::of(Arc::clone(&cell));
+            let waker = meddler(move || {
+                assert!(own.try_outcomes().is_none_or(|outcomes| outcomes.is_empty()));
+            });
+            ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        };
+        assert!(!poll() && !poll());
+        cell.publish(OutcomeSet::default());
+        assert!(poll());
     }
 }

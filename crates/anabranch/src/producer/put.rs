@@ -1,12 +1,12 @@
 //! The producer as its user holds it.
 
-use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
 use super::config::ProducerBuilder;
-use super::handed::SmallRecord;
-use super::id::ProducerId;
-use super::intake::{Command, InputQueue};
+use super::config::ProducerId;
+use super::input_buffer::SmallRecord;
+use super::outcome::BulkTicket;
 use super::outcome::Ticket;
-use super::outcomes::BulkTicket;
+use super::queue::{Command, InputQueue};
+use super::record::{Bulk, PutBulkError, TryPutBulkError};
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::{ProducerCounters, ProducerStats};
 use crate::clock::Clock;

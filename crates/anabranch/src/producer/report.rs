@@ -1,7 +1,7 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
-use super::desk::TicketSlot;
-use super::id::ProducerId;
+use super::completions::TicketSlot;
+use super::config::ProducerId;
 use super::put::PutSummary;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;

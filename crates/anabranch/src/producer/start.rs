@@ -1,12 +1,12 @@
 //! Starting a producer: what the stream has to be like.
 
-use super::call::{Requester, UploadMeter};
+use super::config::ProducerId;
 use super::config::{ProducerBuilder, ProducerConfigError};
 use super::driver::ProducerDriver;
-use super::id::ProducerId;
-use super::intake::InputQueue;
 use super::put::Producer;
+use super::queue::InputQueue;
 use super::report::{ProducerCounters, Reporter};
+use super::requests::{Requester, UploadMeter};
 use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{RECORD_MAX_BYTES_DEFAULT, RECORD_MAX_KIB_HIGHEST};

@@ -1,11 +1,11 @@
 //! The producer for threads: the same, with calls that block.
 
-use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
 use super::config::ProducerBuilder;
-use super::id::ProducerId;
+use super::config::ProducerId;
+use super::outcome::{BulkTicket, Outcomes};
 use super::outcome::{Outcome, Ticket};
-use super::outcomes::{BulkTicket, Outcomes};
 use super::put::{Producer, PutSummary};
+use super::record::{Bulk, PutBulkError, TryPutBulkError};
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::ProducerStats;
 use super::start::ProducerStartError;

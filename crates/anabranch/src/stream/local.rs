@@ -6,7 +6,8 @@ use super::api::{
     Subscription, SubscriptionEvent,
 };
 use super::consumer_limit;
-use super::subscription::{self, EventSource};
+use super::event_stream;
+use super::event_stream::EventSource;
 use anabranch_local::op::{
     self, ConsumerDescription, ConsumerTarget, HashKeyRange, Operation, ShardDescription,
     StreamTarget, Timestamp, put_records::Payload,
@@ -325,7 +326,7 @@ impl StreamApi for LocalKinesis {
             .await?;
         let engine = Arc::clone(&self.engine);
         let (stream, shard) = (stream.to_owned(), shard.clone());
-        Ok(subscription::of_source(LocalSubscription { engine, events, stream, shard }))
+        Ok(event_stream::of_source(LocalSubscription { engine, events, stream, shard }))
     }
 
     async fn put_records(

@@ -2,8 +2,8 @@
 
 pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
-pub(crate) mod since;
-mod subscription;
+pub(crate) mod start_shards;
+mod event_stream;
 #[cfg(any(feature = "aws", feature = "local"))]
 mod consumer_limit;
 pub(crate) mod summaries;
@@ -18,6 +18,6 @@ pub mod local;
 #[cfg(feature = "aws")]
 pub use aws::AwsKinesis;
 #[cfg(feature = "aws")]
-pub use cbor::spoken::WireFormat;
+pub use cbor::wire_format::WireFormat;
 #[cfg(feature = "local")]
 pub use local::LocalKinesis;

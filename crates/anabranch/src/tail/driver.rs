@@ -3,11 +3,11 @@
 use super::TailConfig;
 use crate::consumer::{Chunk, FetchEnd, LeaselessReader, LeaselessStart, MemoryBudget, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
-use crate::stream::since::{is_whole, list_from};
-use anabranch_model::descent::LineageWalk;
+use crate::stream::start_shards::{is_whole, list_from};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::LeaseKey;
+use anabranch_model::lineage::walk::LineageWalk;
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::{Backoff, Fault};

@@ -6,7 +6,7 @@ use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch::lease::StopResult;
 use anabranch_model::hash::HashRange;
-use anabranch_model::lease::survey::Kcl3Leader;
+use anabranch_model::lease::kcl_probe::Kcl3Leader;
 use anabranch_model::lease::{
     HandOver, Layout, Lease, LeaseChange, NewLease, Nonce, WorkerId, Write,
 };

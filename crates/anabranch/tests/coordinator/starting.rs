@@ -8,7 +8,7 @@ use anabranch::lease::{
 };
 use anabranch_local::{Engine, EngineOptions};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::survey::{Kcl3Leader, LEADER_LOCK_MS};
+use anabranch_model::lease::kcl_probe::{Kcl3Leader, LEADER_LOCK_MS};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What leases cost on DynamoDB: calls and capacity units, as the service counts them.
 
 use crate::server::Server;
-use anabranch::lease::dynamodb::{KclStreamId, StoreUsage};
+use anabranch::lease::stores::dynamodb::{KclStreamId, StoreUsage};
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};

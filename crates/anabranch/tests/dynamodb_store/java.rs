@@ -1,7 +1,7 @@
 //! Java's KCL on our rows, and we on its.
 
 use crate::server::{JAVAS_KEY, Server};
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};

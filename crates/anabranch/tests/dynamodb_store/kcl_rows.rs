@@ -1,7 +1,7 @@
 //! Rows as Java's KCL writes them: read, written by us, and nothing lost.
 
 use crate::server::{Server, client};
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{

@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::table_per_stream::TablePerStream;
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::lease::{DynamoDbStore, conformance};
 use anabranch_model::ids::StreamName;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::server::{Server, client};
 use crate::wire::{FaultyProxy, RequestFault};
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
-use anabranch_model::lease::survey::{ProbeRefusal, ProbeVerdict, evaluate};
+use anabranch_model::lease::kcl_probe::{ProbeRefusal, ProbeVerdict, evaluate};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType,

@@ -1,7 +1,7 @@
 //! Tables: made as asked for, and left alone where they are somebody else's.
 
 use crate::server::{Server, client};
-use anabranch::lease::dynamodb::Billing;
+use anabranch::lease::stores::dynamodb::Billing;
 use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{

@@ -2,7 +2,7 @@
 
 use crate::machine::{HIGH, LOW, MachineFixture, carrier, halves};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
-use anabranch_model::aggregate::mark::DedupTag;
+use anabranch_model::aggregate::dedup_tag::DedupTag;
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::produce::PutRequest;
 use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};

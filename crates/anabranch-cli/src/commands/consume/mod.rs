@@ -6,26 +6,25 @@
 //!                                            └─▶ Printer ──▶ standard output
 //! ```
 
-pub(crate) mod outlet;
+pub(crate) mod record_sink;
 pub(crate) mod exec;
 mod child;
-mod printed;
-pub(crate) mod park;
+pub(crate) mod dead_letter;
 
 use crate::connection::{ConnectionSettings, notify_if_slow};
 use crate::failure::CommandFailure;
-use crate::moment::TimeSpec;
-use crate::notice;
+use crate::notices;
 use crate::printer::{self, Printer};
+use crate::time_spec::TimeSpec;
 use anabranch::clock::Clock;
 use anabranch::consumer::{Consumer, OnError, RunError};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::lease::LeaseStore;
-use anabranch::lease::dynamodb::KclStreamId;
+use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch_model::ids::StreamName;
+use dead_letter::DeadLetterPlace;
 use exec::Exec;
-use outlet::{LineFormat, RecordSink};
-use park::DeadLetterPlace;
+use record_sink::{LineFormat, RecordSink};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -152,7 +151,7 @@ pub(crate) async fn run(
     if let Some(to) = park {
         consumer = consumer.on_error(OnError::DeadLetter { attempts: options.attempts, to });
     }
-    let (stop, force) = (crate::stop::wait_for_signal(1)?, crate::stop::wait_for_signal(2)?);
+    let (stop, force) = (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
     let (reader, ask) = (printer.clone(), asked.clone());
     let stop = async move {
         tokio::select! {
@@ -212,7 +211,7 @@ impl StopRequestedAt {
 
 /// Tells the operator, and lets go of the children of shards that are no longer read.
 fn events(children: Option<Exec>, verbose: bool) -> Events {
-    let notices = notice::printed(verbose);
+    let notices = notices::printed(verbose);
     Events::new(move |event| {
         if let (Event::Shard(ShardEvent::Stopped { shard, .. }), Some(children)) =
             (event, &children)

@@ -10,9 +10,9 @@
 mod stream;
 mod produce;
 pub(crate) mod worker;
-mod fleet;
+mod workers;
 mod deliveries;
-mod script;
+mod scenario;
 mod view;
 mod verdict;
 
@@ -20,13 +20,13 @@ use crate::failure::CommandFailure;
 use crate::output::{self, print_line};
 use anabranch_local::Local;
 use deliveries::DeliveryLog;
-use fleet::DemoWorkers;
 use produce::PutLog;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::DemoStream;
 use verdict::DemoVerdict;
 use view::DemoView;
+use workers::DemoWorkers;
 
 /// Shards that the stream begins with.
 const SHARDS: i32 = 4;
@@ -61,7 +61,7 @@ pub(crate) struct DemoOptions {
 
 /// Runs the demo. The result is bad when a guarantee did not hold.
 pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
-    let stop = crate::stop::wait_for_signal(1)?;
+    let stop = crate::signals::wait_for_signal(1)?;
     let folder = tempfile::Builder::new().prefix("anabranch-demo-").tempdir();
     let folder =
         folder.map_err(|error| CommandFailure::usage(format!("no folder to work in: {error}")))?;
@@ -104,7 +104,7 @@ async fn perform(
     let told = {
         let producing = produce::run(stream, options, &put);
         let (said, words) = tokio::sync::mpsc::channel(64);
-        let acting = script::run(&scene, &mut fleet, said);
+        let acting = scenario::run(&scene, &mut fleet, said);
         let watching = watch(&scene, &mut view, words);
         tokio::select! {
             biased;

@@ -2,8 +2,8 @@
 
 use super::deliveries::DeliveryLogEntry;
 use super::produce::DemoRecord;
-use super::script::ScriptReport;
-use crate::moment;
+use super::scenario::ScriptReport;
+use crate::time_spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -95,7 +95,7 @@ impl fmt::Display for DemoVerdict {
             ("take-over after the kill", self.told.after_kill_ms),
         ];
         for (what, ms) in times {
-            let ms = ms.map_or_else(|| "not seen".to_owned(), moment::span);
+            let ms = ms.map_or_else(|| "not seen".to_owned(), time_spec::span);
             writeln!(f, "{what:<28}{ms:>9}")?;
         }
         let word = if self.holds() { "every key in order, nothing lost" } else { "BROKEN" };

@@ -1,7 +1,7 @@
 //! A worker of the demo, in a process of its own: it writes down what it is given.
 
 use super::deliveries;
-use crate::commands::consume::outlet::RecordSink;
+use crate::commands::consume::record_sink::RecordSink;
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
 use anabranch::clock::Clock;

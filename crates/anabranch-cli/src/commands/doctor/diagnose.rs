@@ -2,8 +2,8 @@
 
 use super::facts::DoctorFacts;
 use crate::commands::shards::{LeaseLag, ShardStatus, standing};
-use crate::moment;
 use crate::shell_word::shell_word;
+use crate::time_spec;
 use anabranch::stream::api::StreamStatus;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{HandOver, Layout, Lease, is_same_creation};
@@ -87,8 +87,8 @@ fn of_stream(facts: &DoctorFacts) -> Vec<Finding> {
             format!("{stream} was deleted and created again; its checkpoints are of the old one"),
             format!(
                 "it was created {}, and the application knows one of {}",
-                moment::text(facts.summary.created_ms),
-                moment::text(known.created_ms)
+                time_spec::text(facts.summary.created_ms),
+                time_spec::text(known.created_ms)
             ),
             "start with a new application name, or delete the application's leases".to_owned(),
         ));
@@ -126,7 +126,7 @@ fn of_changes(facts: &DoctorFacts) -> Vec<Finding> {
         found.push(problem(
             "unfinished-change",
             "a command that changes leases has not come to its end".to_owned(),
-            format!("it began {} and left its row", moment::text(left.began_ms)),
+            format!("it began {} and left its row", time_spec::text(left.began_ms)),
             format!("unless it still runs, run it again before workers start: {}", left.command),
         ));
     }
@@ -165,7 +165,7 @@ fn of_holes(facts: &DoctorFacts) -> Vec<Finding> {
 
 fn of_owners(facts: &DoctorFacts) -> Vec<Finding> {
     let app = &facts.application;
-    let watched = moment::span(facts.watched_ms);
+    let watched = time_spec::span(facts.watched_ms);
     let mut found = Vec::new();
     for (shard, beats) in &facts.beats {
         let Some(owner) = facts.rows.get(shard).and_then(|row| row.owner.as_ref()) else {
@@ -230,8 +230,8 @@ fn of_lags(facts: &DoctorFacts) -> Vec<Finding> {
                     format!("records of {shard} are about to be deleted unread"),
                     format!(
                         "it is {} behind, and records are kept for {}",
-                        moment::span(*ms),
-                        moment::span(retention_ms)
+                        time_spec::span(*ms),
+                        time_spec::span(retention_ms)
                     ),
                     format!(
                         "aws kinesis increase-stream-retention-period --stream-{} {} \
@@ -280,7 +280,7 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
             format!("the hand-over of {key} is stuck, so nobody reads it"),
             format!(
                 "its row has checkpointOwner {owner} and its counter stood still for {}",
-                moment::span(facts.watched_ms)
+                time_spec::span(facts.watched_ms)
             ),
             format!(
                 "aws dynamodb update-item --table-name {} --key '{{\"leaseKey\":{{\"S\":\"{key}\"}}}}' \
@@ -295,8 +295,8 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
         let evidence = format!(
             "the lock of {} stood still for {}, and is good for {}",
             leader.owner,
-            moment::span(facts.watched_ms),
-            moment::span(leader.lock_ms)
+            time_spec::span(facts.watched_ms),
+            time_spec::span(leader.lock_ms)
         );
         let mend = format!(
             "aws dynamodb delete-item --table-name {} --key '{{\"leaseKey\":{{\"S\":\"Leader\"}}}}' \
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use anabranch::stream::api::StreamSummary;
     use anabranch_model::hash::HashRange;
-    use anabranch_model::lease::survey::Kcl3Leader;
+    use anabranch_model::lease::kcl_probe::Kcl3Leader;
     use anabranch_model::lease::{Checkpoint, NewLease, StreamFacts, WorkerId};
     use anabranch_model::lineage::{Lineage, Shard};
     use anabranch_model::position::Position;

@@ -4,7 +4,7 @@ use crate::commands::shards::LeaseLag;
 use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::survey::Kcl3Leader;
+use anabranch_model::lease::kcl_probe::Kcl3Leader;
 use anabranch_model::lease::{Layout, Lease, StreamFacts};
 use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ impl DoctorFacts {
             self.stream,
             self.application,
             self.rows.len(),
-            crate::moment::span(behind)
+            crate::time_spec::span(behind)
         )
     }
 }

@@ -1,7 +1,7 @@
 //! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
 
 use super::facts::{DoctorFacts, InterruptedChange, KclFacts};
-use crate::commands::leases::{editor, quiet, readable};
+use crate::commands::leases::{editor, liveness, readable};
 use crate::commands::shards::{LeaseLag, lags};
 use crate::connection::{AwsClients, KclStreams};
 use crate::failure::CommandFailure;
@@ -121,7 +121,7 @@ async fn watch_heartbeats(
         .filter(|(_, row)| !row.is_ended())
         .filter_map(|(shard, row)| Some((shard, heart(row)?)))
         .collect();
-    let (first, unreadable) = quiet::heartbeats(store, &streams).await?;
+    let (first, unreadable) = liveness::heartbeats(store, &streams).await?;
     for row in unreadable {
         print_note!(
             "the row of worker {} can't be read, so nobody takes over what it holds: {}: repair it, or \
@@ -145,8 +145,8 @@ async fn watch_heartbeats(
             break;
         }
         tokio::time::sleep(LOOK).await;
-        let (now, _) = quiet::heartbeats(store, &streams).await?;
-        beating.extend(quiet::moved(&first, &now).into_iter().map(str::to_owned));
+        let (now, _) = liveness::heartbeats(store, &streams).await?;
+        beating.extend(liveness::moved(&first, &now).into_iter().map(str::to_owned));
     }
     let beats = owned.iter().map(|(shard, name)| ((*shard).clone(), beating.contains(name)));
     Ok((beats.collect(), clock.now_ms() - began_ms))

@@ -2,10 +2,10 @@
 
 use super::application::{ApplicationState, readable};
 use super::editor::{LeaseEditor, moved_to};
-use super::halt::Interruptible;
-use super::moment_of_shard::last_before;
+use super::interruptible::Interruptible;
+use super::position_at_time::last_before;
 use super::snapshot::TargetLease;
-use super::{LeasesOptions, quiet};
+use super::{LeasesOptions, liveness};
 use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
 use crate::output::{print_line, print_note};
@@ -40,7 +40,7 @@ pub(super) async fn run(
     }
     let mut source = ApplicationState::of(from, options.stream.as_deref(), &options.app).await?;
     if yes {
-        quiet::require_stopped(&source, &options.app, options.lease_time).await?;
+        liveness::require_stopped(&source, &options.app, options.lease_time).await?;
         // A worker may have gone on until just now, so what was read before is old.
         source =
             ApplicationState::of(source.store, options.stream.as_deref(), &options.app).await?;

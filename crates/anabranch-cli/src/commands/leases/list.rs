@@ -6,9 +6,9 @@ use super::snapshot::{LeaseSnapshotFile, SavedLease};
 use crate::commands::shards::checkpoint_text;
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::moment;
 use crate::output::print_line;
 use crate::table::{self, Column};
+use crate::time_spec;
 use anabranch_model::lease::{HandOver, Lease, WorkerState};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) async fn run(
                 state(worker.state).to_owned(),
                 if worker.host.is_empty() { "-".to_owned() } else { worker.host.clone() },
                 worker.lease_time_ms.map_or_else(|| "-".to_owned(), lease_time),
-                moment::text(worker.started_ms),
+                time_spec::text(worker.started_ms),
             ]
         });
         table::show(&WORKERS, &rows.collect::<Vec<_>>());

@@ -8,12 +8,12 @@
 mod application;
 mod list;
 mod snapshot;
-pub(crate) mod quiet;
+pub(crate) mod liveness;
 pub(crate) mod editor;
-mod halt;
+mod interruptible;
 mod release;
 mod reset;
-mod moment_of_shard;
+mod position_at_time;
 mod restore;
 mod copy;
 

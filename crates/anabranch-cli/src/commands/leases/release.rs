@@ -2,7 +2,7 @@
 
 use super::application::ApplicationState;
 use super::editor::LeaseEditor;
-use super::{LeasesOptions, quiet};
+use super::{LeasesOptions, liveness};
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
 use crate::output::{print_line, print_note};
@@ -44,9 +44,9 @@ pub(super) async fn run(
         print_note!("nothing was written: add --yes to release them, if their workers are dead");
         return Ok(());
     }
-    quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
+    liveness::require_stopped(&standing, &options.app, options.lease_time).await?;
     let editor = LeaseEditor::new(&standing.store);
-    for worker in quiet::dead_workers(&standing) {
+    for worker in liveness::dead_workers(&standing) {
         editor.fence(worker).await?;
     }
     for row in &held_rows {

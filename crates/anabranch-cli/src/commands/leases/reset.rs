@@ -2,17 +2,18 @@
 
 use super::application::{ApplicationState, shard_id};
 use super::editor::{LeaseEditor, moved_to};
-use super::halt::Interruptible;
-use super::moment_of_shard::last_before;
+use super::interruptible::Interruptible;
+use super::position_at_time::last_before;
 use super::snapshot::{LeaseSnapshotFile, TargetLease};
-use super::{LeasesOptions, quiet};
+use super::{LeasesOptions, liveness};
 use crate::commands::shards::checkpoint_text;
 use crate::connection::{AwsClients, ConnectionSettings};
 use crate::failure::CommandFailure;
-use crate::moment::{self, TimeSpec};
 use crate::output::{print_line, print_note};
 use crate::shell_word::shell_word;
 use crate::table::{self, Column};
+use crate::time_spec;
+use crate::time_spec::TimeSpec;
 use anabranch::clock::Clock;
 use anabranch::lease::LeaseStore;
 use anabranch::stream::api::{ShardFilter, StreamApi};
@@ -62,7 +63,7 @@ impl fmt::Display for ResetTarget {
             Self::Moment(moment) => match moment.start() {
                 StartPosition::TrimHorizon => f.write_str("trim"),
                 StartPosition::Latest => f.write_str("latest"),
-                StartPosition::AtTimestamp(ms) => f.write_str(&moment::text(ms)),
+                StartPosition::AtTimestamp(ms) => f.write_str(&time_spec::text(ms)),
             },
             Self::Behind(sequence, sub) => write!(f, "{sequence}/{sub}"),
         }
@@ -156,7 +157,7 @@ pub(super) async fn run(
         return Ok(());
     }
     let standing = ApplicationState::of(store, Some(stream.stream.as_str()), &options.app).await?;
-    quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
+    liveness::require_stopped(&standing, &options.app, options.lease_time).await?;
     let kept =
         LeaseSnapshotFile::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
     let again = super::command(options, connection, &asked.words());
@@ -169,7 +170,7 @@ pub(super) async fn run(
         )
     ))?;
     let editor = LeaseEditor::with_marker(&standing.store, again);
-    for worker in quiet::dead_workers(&standing) {
+    for worker in liveness::dead_workers(&standing) {
         halt.step(editor.fence(worker)).await?;
     }
     for change in &changes {

@@ -2,9 +2,9 @@
 
 use super::application::{ApplicationState, StreamRows};
 use super::editor::LeaseEditor;
-use super::halt::Interruptible;
+use super::interruptible::Interruptible;
 use super::snapshot::{LeaseSnapshotFile, SavedLayout, TargetLease};
-use super::{LeasesOptions, quiet};
+use super::{LeasesOptions, liveness};
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
 use crate::output::{print_line, print_note};
@@ -63,7 +63,7 @@ pub(super) async fn run(
     for (stream, _, _) in &plans {
         let standing =
             ApplicationState::of(store.clone(), Some(stream.as_str()), &options.app).await?;
-        quiet::require_stopped(&standing, &options.app, options.lease_time).await?;
+        liveness::require_stopped(&standing, &options.app, options.lease_time).await?;
         before.push(standing);
     }
     let rows: Vec<StreamRows> = before.iter().flat_map(|it| it.streams.clone()).collect();
@@ -73,7 +73,7 @@ pub(super) async fn run(
     let again = super::command(options, connection, &words);
     let mut halt = Interruptible::new(format!("before workers start, finish it: `{again}`"))?;
     let editor = LeaseEditor::with_marker(&store, again);
-    for worker in before.first().into_iter().flat_map(quiet::dead_workers) {
+    for worker in before.first().into_iter().flat_map(liveness::dead_workers) {
         halt.step(editor.fence(worker)).await?;
     }
     for (stream, plan, facts) in plans {

@@ -4,8 +4,8 @@ use super::LeasesOptions;
 use super::application::{ApplicationState, StreamRows};
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::moment;
 use crate::output::print_note;
+use crate::time_spec;
 use anabranch::clock::Clock;
 use anabranch::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
@@ -83,7 +83,7 @@ impl LeaseSnapshotFile {
                 Layout::Native => SavedLayout::Native,
                 Layout::Kcl => SavedLayout::Kcl,
             },
-            taken: moment::text(Clock::machine().wall_ms()),
+            taken: time_spec::text(Clock::machine().wall_ms()),
             streams: streams.iter().map(SavedStream::of).collect(),
         }
     }

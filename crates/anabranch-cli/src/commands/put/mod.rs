@@ -5,7 +5,7 @@
 //! ```
 
 pub(crate) mod send;
-mod tally;
+mod counts;
 
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
@@ -15,10 +15,10 @@ use crate::output::print_note;
 use anabranch::producer::NewRecord;
 use anabranch_model::ids::StreamName;
 use bytes::Bytes;
+pub(crate) use counts::PutCounts;
 pub(crate) use send::{PutSink, RecordOrigin, SendOptions};
 use std::path::PathBuf;
 use std::pin::Pin;
-pub(crate) use tally::PutCounts;
 
 /// What can be chosen about a put.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     let input = Input::open(&options.files)?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    let stop = crate::stop::wait_for_signal(1)?;
+    let stop = crate::signals::wait_for_signal(1)?;
     let mut sink = PutSink::start(&aws, &stream, &options.sending).await?;
     let fed = feed(&options, input, &mut sink, stop).await;
     let tally = sink.close().await;
@@ -82,7 +82,7 @@ async fn feed(
 ) -> Result<(), CommandFailure> {
     let mut lines = input.lines();
     let mut stop = std::pin::pin!(stop);
-    let mut forced = std::pin::pin!(crate::stop::wait_for_signal(2)?);
+    let mut forced = std::pin::pin!(crate::signals::wait_for_signal(2)?);
     loop {
         let Some(line) = next(&mut lines, sink, stop.as_mut()).await? else { return Ok(()) };
         let origin = RecordOrigin::from(&line);

@@ -1,10 +1,10 @@
 //! The producer behind `put` and `cp`, and what became of each record.
 
-use super::{PutCounts, tally};
+use super::{PutCounts, counts};
 use crate::connection::AwsClients;
 use crate::failure::CommandFailure;
 use crate::input::InputLine;
-use crate::notice;
+use crate::notices;
 use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
@@ -128,7 +128,7 @@ impl PutSink {
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
             .with_dedup_tags(sending.marks)
-            .with_events(notice::printed(false).and(watched(access)));
+            .with_events(notices::printed(false).and(watched(access)));
         if let Some(id) = &sending.producer_id {
             builder = builder.with_id(id.as_str());
         }
@@ -162,7 +162,7 @@ impl PutSink {
     ) -> Result<(), CommandFailure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
-            self.tally.refused(&origin, &tally::reason(&RejectReason::KeyStopped));
+            self.tally.refused(&origin, &counts::reason(&RejectReason::KeyStopped));
             return Ok(());
         }
         let bytes = record.data_len();
@@ -234,7 +234,7 @@ impl PutSink {
     /// Waits until every record has its outcome. Whoever insists on a stop ends the wait.
     pub(crate) async fn close(mut self) -> Arc<PutCounts> {
         let patience = async {
-            match crate::stop::wait_for_forced_stop() {
+            match crate::signals::wait_for_forced_stop() {
                 Ok(stop) => stop.await,
                 Err(_) => std::future::pending().await,
             }

@@ -5,7 +5,7 @@ mod outbox;
 mod run;
 mod init;
 mod status;
-mod unpark;
+mod blocked_keys;
 
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
@@ -61,11 +61,13 @@ pub(crate) async fn run(
         None => Box::pin(run::run(options.run, &outbox, connection)).await,
         Some(RelayCommand::Init(options)) => Box::pin(init::run(options, &outbox)).await,
         Some(RelayCommand::Status(options)) => Box::pin(status::run(options, &outbox)).await,
-        Some(RelayCommand::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
+        Some(RelayCommand::Skip { row }) => Box::pin(blocked_keys::skip(row, &outbox)).await,
         Some(RelayCommand::Retry { key: Some(key), .. }) => {
-            Box::pin(unpark::retry(&key, &outbox)).await
+            Box::pin(blocked_keys::retry(&key, &outbox)).await
         }
-        Some(RelayCommand::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
+        Some(RelayCommand::Retry { key: None, .. }) => {
+            Box::pin(blocked_keys::retry_all(&outbox)).await
+        }
     }
 }
 

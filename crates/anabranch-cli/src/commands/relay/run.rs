@@ -5,7 +5,7 @@ use super::{could_not_start, counted};
 use crate::commands::put::send::producer_name;
 use crate::connection::ConnectionSettings;
 use crate::failure::CommandFailure;
-use crate::notice;
+use crate::notices;
 use crate::output::print_note;
 use anabranch::event::{Event, Events, RelayEvent};
 use anabranch::producer::Aggregation;
@@ -65,8 +65,8 @@ pub(super) async fn run(
         options.stream.ok_or_else(|| CommandFailure::usage("give the stream with --stream"))?;
     let (database, table) = (outbox.database()?, outbox.table()?);
     let label = table.label();
-    let stopped = crate::stop::wait_for_signal(1)?;
-    let forced = crate::stop::wait_for_signal(2)?;
+    let stopped = crate::signals::wait_for_signal(1)?;
+    let forced = crate::signals::wait_for_signal(2)?;
     let aws = connection.aws().await?;
     let sent = Arc::new(AtomicU64::new(0));
     let aggregation = if options.no_aggregation { Aggregation::Off } else { Aggregation::ByShard };
@@ -117,7 +117,7 @@ async fn cancel(
 
 /// Prints what an operator has to know, and counts rows.
 fn events(sent: Arc<AtomicU64>) -> Events {
-    let printed = notice::printed(true);
+    let printed = notices::printed(true);
     Events::new(move |event| {
         if let Event::Relay(RelayEvent::Sent { rows, .. }) = event {
             sent.fetch_add(*rows, Ordering::Relaxed);

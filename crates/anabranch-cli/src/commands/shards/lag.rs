@@ -1,6 +1,6 @@
 //! How far behind a lease is, read from outside: the age of the oldest record that is not done.
 
-use crate::moment;
+use crate::time_spec;
 use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, StreamApi, StreamError};
@@ -47,7 +47,7 @@ impl fmt::Display for LeaseLag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("0"),
-            Self::Behind(ms) => f.write_str(&moment::span(*ms)),
+            Self::Behind(ms) => f.write_str(&time_spec::span(*ms)),
             Self::Trimmed => f.write_str("trimmed"),
             Self::Unknown(_) => f.write_str("?"),
         }

@@ -1,6 +1,6 @@
 //! `anabranch shards`: the lineage of a stream as a tree, and why a shard isn't being read.
 
-mod standing;
+mod status;
 mod lag;
 mod tree;
 
@@ -17,7 +17,7 @@ use anabranch_model::lease::Lease;
 use anabranch_model::lineage::{Lineage, Shard};
 pub(crate) use lag::{LeaseLag, lags};
 use serde::Serialize;
-pub(crate) use standing::{ShardStatus, holes, standing};
+pub(crate) use status::{ShardStatus, holes, standing};
 use std::collections::BTreeMap;
 pub(crate) use tree::checkpoint_text;
 use tree::share;

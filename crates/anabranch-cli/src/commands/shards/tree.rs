@@ -93,7 +93,7 @@ pub(crate) fn checkpoint_text(checkpoint: &Checkpoint) -> String {
             let mark = if digits.len() > TOLD_DIGITS { "…" } else { "" };
             if sub == 0 { format!("{mark}{told}") } else { format!("{mark}{told}/{sub}") }
         }
-        Position::AtTimestamp(ms) => format!("at {}", crate::moment::text(ms)),
+        Position::AtTimestamp(ms) => format!("at {}", crate::time_spec::text(ms)),
         other => other.to_string(),
     };
     if lanes > 1 { format!("{text} ({lanes} lanes)") } else { text }

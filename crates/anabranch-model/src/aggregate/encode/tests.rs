@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::aggregate::decode::{DecodedAggregate, decode};
-use crate::aggregate::mark::MARK_MAX_BYTES;
+use crate::aggregate::dedup_tag::MARK_MAX_BYTES;
 use crate::hash::HashRange;
 use crate::record::{Record, UserRecord};
 use crate::sequence::SequenceNumber;

@@ -5,7 +5,7 @@
 //! turns would shift with each lease that somebody takes.
 
 use crate::lease::row::LeaseKey;
-use crate::lease::worker::WorkerId;
+use crate::lease::worker_row::WorkerId;
 
 /// A name as a number that looks random (FNV-1a).
 fn number(parts: [&str; 2]) -> u64 {
@@ -35,8 +35,8 @@ pub(super) fn affinity(lease: u64, worker: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulated::{key, worker_id};
     use super::*;
+    use crate::lease::plan::tests::simulated_fleet::{key, worker_id};
 
     #[test]
     fn each_worker_suits_about_as_many_leases_as_any_other() {

@@ -2,10 +2,10 @@
 
 use super::PlanningWorker;
 use crate::ids::StreamName;
+use crate::lease::fleet_snapshot::{LeasePhase, WorkerSnapshot, WorkerStatus};
+use crate::lease::fleet_view::{FleetView, HolderStatus, WatchedLease};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeasePhase, WorkerSnapshot, WorkerStatus};
-use crate::lease::view::{FleetView, HolderStatus, WatchedLease};
-use crate::lease::worker::WorkerId;
+use crate::lease::worker_row::WorkerId;
 use std::collections::BTreeMap;
 
 /// After how many lease times a lease that nobody hands over may be asked for again.

@@ -14,17 +14,17 @@
 mod fleet;
 mod share;
 mod affinity;
-mod deal;
+mod assignment;
 mod weight;
 mod native;
 mod kcl2;
 
 pub use kcl2::{TakerRound, round};
 
+use super::fleet_view::FleetView;
 use super::row::LeaseKey;
 use super::table::Layout;
-use super::view::FleetView;
-use super::worker::WorkerId;
+use super::worker_row::WorkerId;
 use std::collections::BTreeSet;
 
 /// The worker that plans.
@@ -196,7 +196,5 @@ pub fn plan(
     }
 }
 
-#[cfg(test)]
-mod simulated;
 #[cfg(test)]
 mod tests;

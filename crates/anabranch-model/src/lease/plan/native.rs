@@ -4,14 +4,14 @@
 //! owner passes the lease when it has drained it.
 
 use super::affinity::{affinity, of_lease, of_worker};
-use super::deal::{Assignment, assign};
+use super::assignment::{Assignment, assign};
 use super::fleet::{LeaseStatus, PlannerFleet};
 use super::weight::exchanges;
 use super::{Balance, LeaseMove, PlanSettings, PlanningWorker};
-use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{LeasePhase, WorkerStatus};
-use crate::lease::view::{FleetView, HolderStatus, WatchedLease};
-use crate::lease::worker::WorkerId;
+use crate::lease::fleet_snapshot::{LeasePhase, WorkerStatus};
+use crate::lease::fleet_view::{FleetView, HolderStatus, WatchedLease};
+use crate::lease::java_shuffle::JavaRandom;
+use crate::lease::worker_row::WorkerId;
 use std::cmp::Reverse;
 
 /// After how many lease times a free lease that its taker has not taken may go to anyone. A taker

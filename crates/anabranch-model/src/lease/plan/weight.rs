@@ -4,7 +4,7 @@
 //! they are. Both see the same rows, so both find the same exchange, and each names itself on the
 //! lease that it gets. If only one of them does, the count is repaired like any other.
 
-use super::deal::{HandOverCaps, LeaseAssignment};
+use super::assignment::{HandOverCaps, LeaseAssignment};
 use super::fleet::{LeaseStatus, PlannerFleet};
 use std::cmp::Reverse;
 

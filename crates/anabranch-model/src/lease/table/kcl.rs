@@ -29,7 +29,7 @@
 use crate::lease::checkpoint::{Checkpoint, PendingCheckpoint};
 use crate::lease::outcome::WriteRefusal;
 use crate::lease::row::{HandOver, Lease, LeaseKey};
-use crate::lease::worker::WorkerId;
+use crate::lease::worker_row::WorkerId;
 use crate::lease::write::LeaseChange;
 use crate::position::Position;
 

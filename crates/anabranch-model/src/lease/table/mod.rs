@@ -12,7 +12,7 @@ pub mod kcl;
 use super::application::ApplicationFacts;
 use super::outcome::{StoredRow, WriteOutcome, WriteRefusal};
 use super::row::{Lease, LeaseKey};
-use super::worker::{WorkerId, WorkerRow};
+use super::worker_row::{WorkerId, WorkerRow};
 use super::write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 use crate::ids::StreamName;
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ use crate::lease::application::StreamFacts;
 use crate::lease::checkpoint::Checkpoint;
 use crate::lease::outcome::WriteRefusal;
 use crate::lease::row::{HandOver, Lease, LeaseKey, NewLease};
-use crate::lease::worker::{WorkerId, WorkerRow, WorkerState};
+use crate::lease::worker_row::{WorkerId, WorkerRow, WorkerState};
 use crate::lease::write::{LeaseChange, Nonce, StreamChange, WorkerChange};
 use crate::position::Position;
 

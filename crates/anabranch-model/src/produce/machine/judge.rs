@@ -1,13 +1,13 @@
 //! What a reply means: placed, to be sent again, refused, or to be judged by a newer list.
 
-use super::call::{EntryResult, InFlight, MachineNotice, PutReply};
+use super::action::{EntryResult, InFlight, MachineNotice, PutReply};
 use super::pause::ProbeResult;
 use super::{Action, Machine};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
-use crate::produce::container::{InFlightRecord, InFlightState, SealedRecord};
 use crate::produce::outcome::{self, Attempt, AttemptResult, OutcomeKind, Receipt, RejectReason};
 use crate::produce::router::silence_limit_ms;
+use crate::produce::seal::{InFlightRecord, InFlightState, SealedRecord};
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;

@@ -6,9 +6,9 @@ use crate::bucket::Admission;
 use crate::hash::HashKey;
 use crate::ids::ShardId;
 use crate::limits::PUT_RECORDS_MAX_RECORDS;
-use crate::produce::lane::QueueScope;
 use crate::produce::rate::ShardRate;
 use crate::produce::settings::Aggregation;
+use crate::produce::shard_queue::QueueScope;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 

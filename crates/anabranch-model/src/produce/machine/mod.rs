@@ -7,34 +7,34 @@
 //! | `shards` | containers are judged, lanes are cut anew, a barrier begins |
 //! | time, by `poll` | requests leave, list reads begin, deadlines pass |
 
-mod call;
+mod action;
 mod limit;
 mod send;
 mod judge;
 mod pause;
-mod reroute;
-mod settle;
+mod reshard;
+mod give_up;
 mod expire;
 
-pub use call::{
+pub use action::{
     Action, EntryResult, MachineNotice, PutReply, PutRequest, RequestEntry, ShardListRead,
     ShardListResult,
 };
 
-use super::container::InFlightRecord;
-use super::lane::{QueueScope, ShardQueue};
+use super::carried_records::CarriedRecords;
 use super::outcome::{CompletedRecords, OutcomeKind, RejectReason};
+use super::paged_queue::{QueuedRecord, SparePages};
 use super::pending::OfferedRecord;
-use super::records::CarriedRecords;
 use super::router::Router;
+use super::seal::InFlightRecord;
 use super::settings::{KeyOrder, ProducerSettings};
-use super::stopped::{OrderingKey, StoppedKeys};
-use super::written::{QueuedRecord, SparePages};
+use super::shard_queue::{QueueScope, ShardQueue};
+use super::stopped_keys::{OrderingKey, StoppedKeys};
 use crate::aggregate::encode::AggregateBuilder;
+use crate::group_by::GroupBy;
 use crate::hash::{HashKey, HashRange};
-use crate::rows::GroupBy;
 use crate::sequence::SequenceNumber;
-use call::InFlight;
+use action::InFlight;
 use limit::ShardLimiter;
 use pause::CallerPauses;
 use send::MachineTimer;

@@ -15,12 +15,12 @@
 //! A pause belongs to a range of hashes, not to a lane or a shard: it outlives a change of the map.
 
 use super::Machine;
-use super::call::{Action, EntryResult, MachineNotice, PutReply};
+use super::action::{Action, EntryResult, MachineNotice, PutReply};
 use super::judge::EntryFailure;
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
-use crate::produce::container::InFlightRecord;
 use crate::produce::outcome::RejectReason;
+use crate::produce::seal::InFlightRecord;
 use crate::retry::{Backoff, Fault};
 use std::sync::Arc;
 

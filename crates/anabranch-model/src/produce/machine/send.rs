@@ -1,16 +1,16 @@
 //! Which lanes may send, and what the next requests carry.
 
-use super::call::{Action, InFlight, PutRequest, RequestEntry};
+use super::action::{Action, InFlight, PutRequest, RequestEntry};
 use super::limit::ExtraRecords;
 use super::pause::SendPermission;
 use super::{Machine, ShardQueue};
-use crate::aggregate::mark::DedupTag;
+use crate::aggregate::dedup_tag::DedupTag;
 use crate::ids::ShardId;
 use crate::pack::{PerQueue, RequestLimits, pack};
-use crate::produce::container::{InFlightRecord, InFlightState, SealedRecord, Sealer, draft, seal};
-use crate::produce::lane::QueueScope;
 use crate::produce::router::Router;
+use crate::produce::seal::{InFlightRecord, InFlightState, SealedRecord, Sealer, draft, seal};
 use crate::produce::settings::KeyOrder;
+use crate::produce::shard_queue::QueueScope;
 use std::cmp::Reverse;
 
 /// What is looked at again at a time.

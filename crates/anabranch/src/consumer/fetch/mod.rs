@@ -1,15 +1,15 @@
 //! Where records come from: polled, or pushed by enhanced fan-out.
 
 pub(super) mod poll;
-pub(super) mod fanout;
-mod contest;
+pub(super) mod fan_out;
 mod latest;
-mod reach;
-mod ending;
+mod retention;
+mod shard_end;
+pub(super) mod leaseless;
 
 pub(super) use latest::LatestResolver;
 
-use super::decode::Dispatcher;
+use super::dispatch::dispatcher::Dispatcher;
 use crate::clock::{Clock, Rng};
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError, StreamSummary};
@@ -18,7 +18,7 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::limits;
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
-use reach::RetentionTracker;
+use retention::RetentionTracker;
 use std::future::Future;
 use std::sync::Arc;
 

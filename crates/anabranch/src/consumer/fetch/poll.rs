@@ -8,12 +8,12 @@
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
-use super::ending::{EndClaim, ShardEndTracker};
-use super::reach::RetentionTracker;
+use super::retention::RetentionTracker;
+use super::shard_end::{EndClaim, ShardEndTracker};
 use super::{FetchContext, FetchEnd, is_final};
-use crate::consumer::budget::ExpectedSize;
-use crate::consumer::decode::ReadReply;
-use crate::consumer::vitals::FetchStep;
+use crate::consumer::dispatch::dispatcher::ReadReply;
+use crate::consumer::dispatch::memory::ExpectedSize;
+use crate::consumer::health::telemetry::FetchStep;
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};

@@ -7,16 +7,16 @@
 //! ```
 
 use super::ShardReader;
-use crate::consumer::budget::ShardBudget;
-use crate::consumer::decode::Dispatcher;
-use crate::consumer::fetch::fanout::FanOutReader;
+use crate::consumer::dispatch::dispatcher::Dispatcher;
+use crate::consumer::dispatch::lane::{Lane, LaneSender, WeakLaneSender};
+use crate::consumer::dispatch::memory::ShardBudget;
+use crate::consumer::dispatch::resume::Resume;
+use crate::consumer::fetch::fan_out::FanOutReader;
 use crate::consumer::fetch::poll::PollingReader;
 use crate::consumer::fetch::{FetchContext, FetchEnd};
-use crate::consumer::halt::StopSignal;
-use crate::consumer::lanes::{Lane, LaneSender, WeakLaneSender};
+use crate::consumer::modes::ProcessingMode;
 use crate::consumer::progress::Progress;
-use crate::consumer::resume::Resume;
-use crate::consumer::shape::ProcessingMode;
+use crate::consumer::stop_signal::StopSignal;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ReadFrom, StreamApi};
 use anabranch_model::hash::HashRange;

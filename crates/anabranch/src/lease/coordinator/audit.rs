@@ -3,20 +3,20 @@
 //! Every worker looks whether its streams were created again, and on KCL's table whether a fleet of
 //! KCL 3.x works there now. The rest is the duty of one worker per stream, which the rows name.
 
-use super::CoordinatorStartError;
-use super::cleanup::{remove_rows, remove_worker_rows};
-use super::crew::{ActiveStream, CoordinatorShared};
 use super::first_sync::{create_all, first_rows, missing_rows};
-use super::missing;
-use super::survey::probe_again;
+use super::shared::{ActiveStream, CoordinatorShared};
+use super::start::probe_again;
+use super::{CoordinatorStartError, shared};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
+use crate::lease::handle::HandleState;
+use crate::lease::write_retry::WriteResult;
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleDetector};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    KclProbe, Layout, Lease, LeaseChange, LeaseListing, WorkerId, WorkerRow, Write, duty,
-    is_same_creation, shuffle, sync,
+    KclProbe, Layout, Lease, LeaseChange, LeaseListing, WorkerChange, WorkerId, WorkerRow, Write,
+    audit_election, is_same_creation, java_shuffle, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -111,7 +111,7 @@ async fn check_suspects<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S,
             suspects = crew.context.suspect_streams.next() => suspects,
             () = crew.context.clock.sleep_until(due_ms) => return,
             () = crew.context.clock.sleep_until(missing_ms) => {
-                missing::recheck_due(crew).await;
+                shared::recheck_due(crew).await;
                 continue;
             }
         };
@@ -139,8 +139,9 @@ fn emit_unread_streams<S: LeaseStore, A: StreamApi>(
 ) {
     let me = crew.held_leases.member().id.clone();
     let names = |owners: &BTreeSet<String>| owners.contains(me.as_str());
-    let leads =
-        |owners: &BTreeSet<String>| shuffle::leads(me.as_str(), owners.iter().map(String::as_str));
+    let leads = |owners: &BTreeSet<String>| {
+        java_shuffle::leads(me.as_str(), owners.iter().map(String::as_str))
+    };
     let reads = crew.stream_names();
     let drawn = survey.owners.as_ref().is_some_and(|owners| names(owners) && leads(owners));
     let streams = if drawn { survey.others_than(&reads) } else { Vec::new() };
@@ -162,7 +163,8 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     }
     let layout = tools.store.layout();
     let me = crew.held_leases.member();
-    let is_on_duty = |rows: &[Lease]| duty::is_auditor(layout, rows, &me.id, lowest, owners);
+    let is_on_duty =
+        |rows: &[Lease]| audit_election::is_auditor(layout, rows, &me.id, lowest, owners);
     // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
     // children: Java's leader does not. There a list is a scan, and the one below will do.
     if layout == Layout::Native {
@@ -236,7 +238,7 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     rows: &[Lease],
     list: &Lineage,
 ) -> bool {
-    let Some(row) = duty::of_another_stream(rows, list) else { return true };
+    let Some(row) = audit_election::of_another_stream(rows, list) else { return true };
     let (name, found_ms) = (&stream.settings.name, stream.created_ms);
     let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
     let (again, known_ms) = (name.clone(), None);
@@ -338,4 +340,72 @@ async fn repair_holes<S: LeaseStore, A: StreamApi>(
         let error = error.to_string();
         tools.emit(LeaseEvent::StreamCallFailed { stream: name.clone(), error });
     }
+}
+
+// Removes the rows of finished shards and of gone workers.
+
+/// Removes the rows of finished shards that may go. In KCL's layout only this worker's own: a Java
+/// worker does that for its own.
+pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    rows: &[Lease],
+    list: &Lineage,
+) {
+    let layout = crew.context.store.layout();
+    let me = crew.held_leases.member();
+    let mine = |row: &Lease| layout == Layout::Native || row.owner.as_ref() == Some(&me.id);
+    for row in
+        rows.iter().filter(|row| mine(row) && audit_election::may_remove(layout, row, rows, list))
+    {
+        let held = crew.held_leases.get(&row.key);
+        let delete = LeaseChange::Delete { term: row.term };
+        let write = Write::lease(&row.key, delete, crew.context.rng.nonce());
+        if let WriteResult::Applied(_) = crew.context.write_once(&write).await {
+            crew.context.emit(LeaseEvent::LeaseRowRemoved { lease: row.key.clone() });
+            if let Some(held) = held.filter(|held| held.state() == HandleState::Retained) {
+                crew.held_leases.remove(&held);
+            }
+        }
+    }
+}
+
+/// Removes the rows of workers that left or were fenced and that no lease names.
+pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+) {
+    let tools = &crew.context;
+    if tools.store.layout() == Layout::Kcl {
+        return;
+    }
+    let Ok(look) = tools.poll().await else { return };
+    let gone: Vec<WorkerId> =
+        look.workers.into_iter().filter(|it| !it.is_alive()).map(|it| it.id).collect();
+    if gone.is_empty() {
+        return;
+    }
+    // Leases of streams that only other workers read count too.
+    let Some(owners) = referenced_workers(crew).await else { return };
+    for worker in gone.into_iter().filter(|id| !owners.contains(id)) {
+        let write = Write::worker(&worker, WorkerChange::Delete, tools.rng.nonce());
+        if let WriteResult::Applied(_) = tools.write_once(&write).await {
+            tools.emit(LeaseEvent::WorkerRowRemoved { worker });
+        }
+    }
+}
+
+/// Everyone that a lease names. `None` if not all leases can be read.
+async fn referenced_workers<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+) -> Option<BTreeSet<WorkerId>> {
+    let tools = &crew.context;
+    let application = tools.read_store(tools.store.application()).await.ok()?;
+    if !application.unreadable.is_empty() {
+        return None;
+    }
+    let mut owners = BTreeSet::new();
+    for stream in application.streams.keys() {
+        let rows = tools.list(stream).await.ok()?;
+        owners.extend(rows.rows.into_iter().filter_map(|row| row.owner));
+    }
+    Some(owners)
 }

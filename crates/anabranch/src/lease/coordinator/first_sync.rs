@@ -4,14 +4,14 @@
 //! if it is absent. KCL's layout has no mark; there the rows have to cover all keys.
 
 use super::LeaseContext;
-use super::crew::ActiveStream;
-use super::open::{PAUSE_MS, check_retryable, check_store_retryable};
+use super::shared::ActiveStream;
 use super::start::CoordinatorStartError;
+use super::start::{PAUSE_MS, check_retryable, check_store_retryable};
 use crate::event::LeaseEvent;
-use crate::lease::settle::WriteResult;
+use crate::lease::write_retry::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
-use crate::stream::since::list_from;
+use crate::stream::start_shards::list_from;
 use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{

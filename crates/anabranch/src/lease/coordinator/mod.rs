@@ -8,36 +8,26 @@
 //!            └─ audit ─► holes, finished rows, gone workers, re-created streams
 //! ```
 
-mod settings;
-mod suspects;
-mod missing;
-mod learned;
-mod unreadable;
-mod tools;
+use std::future::Future;
+use tokio_util::sync::CancellationToken;
+
 mod start;
-mod survey;
-mod open;
 mod first_sync;
-mod part;
-mod crew;
-mod member;
-mod holdings;
-mod heart;
-mod gate_attempt;
-mod ready;
-mod look;
-mod act;
-mod give;
-mod pace;
+mod shared;
+mod membership;
+mod held_leases;
+mod gates;
+mod poll;
+mod moves;
 mod run;
 mod audit;
-mod cleanup;
 
-pub use settings::{CoordinatorSettings, StreamSettings};
+pub(crate) use super::context::LeaseContext;
+pub use super::settings::{CoordinatorSettings, StreamSettings};
 pub use start::CoordinatorStartError;
-pub(crate) use tools::LeaseContext;
 
-use super::grip::DrainReason;
+use super::context::SuspectStreams;
+use super::handle::DrainReason;
 use super::{LeaseHandle, LeaseStore};
 use crate::clock::{Clock, Rng};
 use crate::event::{Events, LeaseEvent};
@@ -45,12 +35,10 @@ use crate::stream::api::StreamApi;
 use crate::stream::shard_lists::ShardLists;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, LeaseKey, ProbeBaseline, WorkerId};
-use crew::{ActiveStream, CoordinatorShared};
-use holdings::HeldLeases;
-use member::Membership;
-use std::future::Future;
+use held_leases::HeldLeases;
+use membership::Membership;
+use shared::{ActiveStream, CoordinatorShared};
 use std::sync::Arc;
-use suspects::SuspectStreams;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -115,13 +103,13 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             summaries: Arc::default(),
             shard_lists: ShardLists::default(),
             suspect_streams: SuspectStreams::default(),
-            unreadable_rows: unreadable::ReportedRows::default(),
+            unreadable_rows: super::context::ReportedRows::default(),
         });
         start::prepare(&tools).await?;
-        let (survey, since_ms) = survey::probe_table(&tools).await?;
+        let (survey, since_ms) = start::probe_table(&tools).await?;
         let mut opened: Vec<ActiveStream> = Vec::new();
         for stream in streams {
-            let stream = open::open(&tools, stream).await?;
+            let stream = start::open(&tools, stream).await?;
             if opened.iter().any(|other| other.arn == stream.arn) {
                 return Err(CoordinatorStartError::DuplicateStream { stream: stream.names.given });
             }
@@ -135,7 +123,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let holdings = HeldLeases::new(Arc::new(member));
         let crew = Arc::new(CoordinatorShared::new(tools, holdings, opened, grips));
         let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
-        heart.spawn(crew.task_guard.run(heart::run(crew.clone())));
+        heart.spawn(crew.task_guard.run(membership::run(crew.clone())));
         let surveyed = ProbeBaseline::new(&survey, since_ms);
         tasks.spawn(crew.task_guard.run(run::run(crew.clone(), surveyed)));
         tasks.spawn(crew.task_guard.run(audit::run(crew.clone(), survey)));
@@ -170,7 +158,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             if crew.key_of(&stream.name).is_some() {
                 return Err(CoordinatorStartError::DuplicateStream { stream: stream.name });
             }
-            Ok(ReadyStream(open::open(&crew.context, stream).await?))
+            Ok(ReadyStream(start::open(&crew.context, stream).await?))
         }
     }
 
@@ -233,7 +221,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let leases = tokio::select! {
             biased;
             ((), leases) = async { tokio::join!(retire, drain) } => leases,
-            () = give::process_finished_until_dropped(crew) => unreachable!("it gives back for ever"),
+            () = moves::process_finished_until_dropped(crew) => unreachable!("it gives back for ever"),
         };
         self.tasks.shutdown().await;
         if !leases.is_empty() {
@@ -251,5 +239,60 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             () = crew.context.clock.sleep_until(over_ms) => false,
         };
         if left { StopResult::Left } else { StopResult::LeaveFailed }
+    }
+}
+
+// The parts of a coordinator: if one of them panics, the whole has ended.
+//
+// Without its heart, or without the task that takes and gives leases, a worker would hold what
+// nobody reads, and nobody else could have it.
+
+/// What the parts have in common. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TaskGuard(CancellationToken);
+
+/// Tells if it is dropped by a panic.
+struct PanicNotifier(CancellationToken);
+
+impl Drop for PanicNotifier {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+impl TaskGuard {
+    /// Runs one of them.
+    pub(super) fn run<F: Future<Output = ()>>(&self, work: F) -> impl Future<Output = ()> + use<F> {
+        let guard = PanicNotifier(self.0.clone());
+        async move {
+            // The work is dropped first.
+            let _guard = guard;
+            work.await;
+        }
+    }
+
+    /// Waits until one of them has panicked.
+    pub(super) async fn wait_for_panic(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinSet;
+
+    #[tokio::test]
+    async fn only_a_panic_breaks_the_whole() {
+        let (parts, mut tasks) = (TaskGuard::default(), JoinSet::new());
+        tasks.spawn(parts.run(async {}));
+        tasks.join_next().await.unwrap().unwrap();
+        tasks.spawn(parts.run(std::future::pending()));
+        tasks.shutdown().await;
+        assert!(!parts.0.is_cancelled(), "parts that end or are stopped break nothing");
+        tasks.spawn(parts.run(async { panic!("on purpose") }));
+        parts.wait_for_panic().await;
     }
 }

@@ -1,17 +1,17 @@
 //! The loop that looks, plans and acts.
 
 use super::CoordinatorStartError;
-use super::act::{execute_moves, request_drain, withdraw_requests};
-use super::crew::CoordinatorShared;
-use super::give::{drop_lost, process_finished};
-use super::look::FleetPoller;
-use super::pace::{EarlyPoll, PollSchedule};
-use super::ready::GateTracker;
-use crate::lease::grip::{FinishReason, HandleState, HeldLease};
+use super::gates::GateTracker;
+use super::moves::{drop_lost, process_finished};
+use super::moves::{execute_moves, request_drain, withdraw_requests};
+use super::poll::FleetPoller;
+use super::poll::{EarlyPoll, PollSchedule};
+use super::shared::CoordinatorShared;
+use crate::lease::handle::{FinishReason, HandleState, HeldLease};
 use crate::lease::{LeaseHandle, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
+use anabranch_model::lease::fleet_view::FleetView;
 use anabranch_model::lease::plan::{LeaseMove, PlanningWorker, plan};
-use anabranch_model::lease::view::FleetView;
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, ProbeBaseline, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 mod access;
 mod fault;
-mod told;
+mod fallback;
 mod date;
 mod reply;
 mod calls;
@@ -10,7 +10,7 @@ mod subscribe;
 
 pub use access::{AwsAccess, AwsSetupError, config_from_env, from_env};
 
-use super::cbor::spoken::{WireFormat, WireFormatState};
+use super::cbor::wire_format::{WireFormat, WireFormatState};
 use super::cbor::{EncodingInterceptor, KinesisProtocol};
 use crate::http_client::{CONNECT_TIMEOUT, HttpClient};
 use aws_sdk_kinesis::Client;

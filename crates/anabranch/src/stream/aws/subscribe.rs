@@ -1,9 +1,10 @@
 //! The events of a `SubscribeToShard` call.
 
 use super::super::api::{StreamError, Subscription, SubscriptionEvent};
-use super::super::subscription::{self, EventSource};
 use super::SILENCE_TIMEOUT;
 use super::fault::AwsCall;
+use crate::stream::event_stream;
+use crate::stream::event_stream::EventSource;
 use anabranch_model::ids::ShardId;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::primitives::event_stream::EventReceiver;
@@ -16,7 +17,7 @@ pub(super) fn events(
     arn: &str,
     shard: &ShardId,
 ) -> Subscription {
-    subscription::of_source(AwsSubscription { messages, arn: arn.to_owned(), shard: shard.clone() })
+    event_stream::of_source(AwsSubscription { messages, arn: arn.to_owned(), shard: shard.clone() })
 }
 
 /// A live subscription.

@@ -1,7 +1,7 @@
 //! Reads a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
 
 use super::records::{self, invalid};
-use super::spoken::WireFormatState;
+use super::wire_format::WireFormatState;
 use anabranch_model::cbor::CborCursor;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
@@ -161,8 +161,8 @@ impl ShapeDeserializer for CborDecoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spoken::WireFormat;
     use super::*;
+    use crate::stream::cbor::wire_format::WireFormat;
     use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 
     /// Reads a reply both ways: as the SDK does, and with its records in a basket. Both have to

@@ -13,7 +13,7 @@ mod body;
 mod encode;
 mod decode;
 pub(super) mod records;
-pub(super) mod spoken;
+pub(super) mod wire_format;
 mod protocol;
 
 pub(super) use protocol::{EncodingInterceptor, KinesisProtocol};

@@ -3,7 +3,7 @@
 use super::body::{SegmentedBody, digest};
 use super::decode::CborDecoder;
 use super::encode::CborEncoder;
-use super::spoken::{CborReply, WireFormat, WireFormatState};
+use super::wire_format::{CborReply, WireFormat, WireFormatState};
 use anabranch_model::cbor::{CborCursor, MalformedCbor};
 use aws_runtime::auth::PayloadSigningOverride;
 use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;

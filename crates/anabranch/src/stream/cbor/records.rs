@@ -5,7 +5,7 @@
 //! records puts out a basket, and the decoder of the reply lays them in. What is read in JSON goes
 //! the SDK's way.
 
-use super::spoken::WireFormatState;
+use super::wire_format::WireFormatState;
 use anabranch_model::cbor::{CborCursor, MalformedCbor};
 use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::sequence::SequenceNumber;

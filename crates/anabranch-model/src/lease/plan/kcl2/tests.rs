@@ -1,9 +1,9 @@
 //! KCL's taker by example: targets, steals, very old leases, limits.
 
 use super::*;
+use crate::lease::fleet_snapshot::{FleetSnapshot, LeasePhase, LeaseSnapshot};
 use crate::lease::plan::Kcl2Settings;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{FleetSnapshot, LeasePhase, LeaseSnapshot};
 use crate::lease::table::Layout;
 use std::collections::BTreeSet;
 

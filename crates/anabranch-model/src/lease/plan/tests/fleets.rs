@@ -1,11 +1,11 @@
 //! Whole fleets: they become level, by no more moves than needed, and then stand still.
 
 use super::super::PlanSettings;
-use super::super::simulated::{
+use super::simulated_fleet::{
     LEASE_ROUNDS, LEASE_TIME, RoundTally, SimulatedFleet, key, lease, worker_id,
 };
+use crate::lease::fleet_snapshot::{LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus};
 use proptest::prelude::*;
 
 /// How many rounds hand-overs may need: one to name, one to pass, with the caps of giver and taker.

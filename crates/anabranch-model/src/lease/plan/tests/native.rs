@@ -1,13 +1,13 @@
 //! Single decisions of one worker, from tables.
 
-use super::super::simulated::{LEASE_TIME, PATIENCE};
 use super::super::{LeaseMove, PlanSettings, PlanningWorker, plan};
-use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{
+use super::simulated_fleet::{LEASE_TIME, PATIENCE};
+use crate::lease::fleet_snapshot::{
     FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
 };
+use crate::lease::fleet_view::FleetView;
+use crate::lease::row::LeaseKey;
 use crate::lease::table::Layout;
-use crate::lease::view::FleetView;
 use std::collections::BTreeSet;
 
 /// A lease: key, owner, and what else is on the row.

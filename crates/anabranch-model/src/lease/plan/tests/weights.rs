@@ -1,9 +1,9 @@
 //! Fleets that are level by bytes per second.
 
-use super::super::simulated::{SimulatedFleet, key, lease, worker_id};
 use super::super::{Balance, PlanSettings};
-use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::LeaseSnapshot;
+use super::simulated_fleet::{SimulatedFleet, key, lease, worker_id};
+use crate::lease::fleet_snapshot::LeaseSnapshot;
+use crate::lease::java_shuffle::JavaRandom;
 use proptest::prelude::*;
 
 const HYSTERESIS: u32 = 20;

@@ -1,0 +1,260 @@
+//! `anabranch local`: the local stream as a process.
+
+mod ready;
+mod tls;
+
+use self::tls::{CaFile, TlsOptions};
+use crate::failure::CommandFailure;
+use crate::output::print_note;
+use anabranch_local::persist::{Fsync, JournalOptions};
+use anabranch_local::{Clock, Engine, EngineOptions, Local, LocalStartError};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What can be chosen about the local stream.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Point any AWS SDK at it with the variables that it prints. DynamoDB answers on the same port.
+Faults, limits and resharding at run time: docs/local.md, \"Control endpoint\".")]
+pub(crate) struct LocalOptions {
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 4567, env = "ANABRANCH_LOCAL_PORT")]
+    port: u16,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    #[command(flatten)]
+    tls: TlsOptions,
+    /// Concurrent HTTP/2 streams that a client may have on one connection
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    max_concurrent_streams: u32,
+    /// Keep everything in this folder; without it, in memory
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// When to sync the journal: always (before each reply), interval:MILLISECONDS, never.
+    /// A killed process loses nothing under any of them; they differ when the power fails
+    #[arg(long, value_name = "POLICY", default_value = "interval:1000", requires = "data")]
+    fsync: Fsync,
+    /// Memory that records may take, such as 512MiB. Puts that go beyond fail as throttled until
+    /// retention has freed some. Default: no bound
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_memory: Option<usize>,
+    /// How long a client may keep it waiting for the head of a request, for more of a body, or for
+    /// room to send more of a reply, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    client_timeout: u64,
+    /// Refuse what is above Kinesis' rates: 1 MiB/s and 1,000 records/s in, 5 calls/s and 2 MB/s
+    /// out, per shard
+    #[arg(long)]
+    enforce_limits: bool,
+    /// Create a stream at start, such as orders:4; may be given more than once
+    #[arg(long = "stream", value_name = "NAME[:SHARDS]")]
+    streams: Vec<NewStream>,
+    /// How long streams stay CREATING, UPDATING or DELETING, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400_000))]
+    state_delay: u64,
+    /// Open shards that the account may have
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    shard_limit: u32,
+    /// Age at which shard iterators expire, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    iterator_ttl: u64,
+    /// Account in ARNs
+    #[arg(long, value_name = "ID", default_value = "000000000000", value_parser = account_id)]
+    account: String,
+    /// Region in ARNs
+    #[arg(long, default_value = "us-east-1", value_parser = region)]
+    region: String,
+    /// Seed of the faults' chance
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// A stream to create at start.
+#[derive(Debug, Clone)]
+struct NewStream {
+    name: String,
+    shards: i64,
+}
+
+impl std::str::FromStr for NewStream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, shards) = text.split_once(':').unwrap_or((text, "1"));
+        let shards = shards.parse().map_err(|_| format!("{shards:?} is not a number of shards"))?;
+        Ok(Self { name: name.to_owned(), shards })
+    }
+}
+
+fn region(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let well_formed = !text.is_empty() && text.bytes().all(fits);
+    let why = "a region has lower-case letters, digits and hyphens, such as us-east-1";
+    if well_formed { Ok(text.to_owned()) } else { Err(why.to_owned()) }
+}
+
+fn account_id(text: &str) -> Result<String, String> {
+    let well_formed = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
+    if well_formed { Ok(text.to_owned()) } else { Err("an account has 12 digits".to_owned()) }
+}
+
+/// A number of bytes, plain or with a unit.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => 0,
+    };
+    let size = digits.parse().ok().and_then(|count: usize| count.checked_mul(unit));
+    size.filter(|bytes| *bytes >= LEAST_MEMORY).ok_or_else(|| {
+        format!("a size is a number and a unit, such as 512MiB or 2GiB, and {LEAST_MEMORY} bytes at least")
+    })
+}
+
+/// The least that `--max-memory` takes, in bytes: a request of the largest size fits.
+const LEAST_MEMORY: usize = 16 << 20;
+
+/// Serves until it is told to stop.
+pub(crate) async fn run(options: LocalOptions) -> Result<(), CommandFailure> {
+    // Signals are caught before the ready line, so that nobody can stop it unheard.
+    let (stop, force) = (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
+    let local = start(&options).await?;
+    // A temporary file, which goes when this returns.
+    let ca_file = match local.ca_pem() {
+        None => None,
+        Some(pem) => Some(CaFile::of(&options.tls, options.data.as_deref(), pem)?),
+    };
+    let ca_file = ca_file.as_ref().map(CaFile::path);
+    ready::print(&local, &options.region, ca_file).map_err(CommandFailure::result)?;
+    stop.await;
+    // A second signal ends it at once: a client may hold a request open for as long as it likes.
+    tokio::select! {
+        biased;
+        () = force => Err(CommandFailure::result("stopped before all requests had ended")),
+        () = local.stop() => Ok(()),
+    }
+}
+
+async fn start(options: &LocalOptions) -> Result<Local, CommandFailure> {
+    let address = SocketAddr::new(options.host, options.port);
+    let mut builder = Local::builder().with_address(address);
+    builder = builder.with_max_concurrent_streams(options.max_concurrent_streams);
+    builder = builder.with_client_timeout(Duration::from_secs(options.client_timeout));
+    let tls_port = options.tls.port_beside(options.port);
+    if let Some(tls) = options.tls.certificate(options.data.as_deref())? {
+        builder = builder.with_tls(tls).with_tls_port(tls_port);
+    }
+    let engine = match &options.data {
+        None => Engine::new(engine_options(options), Clock::system()),
+        Some(folder) => {
+            builder = builder.with_tables_file(folder.join("dynamodb.sqlite"));
+            open(options, folder)?
+        }
+    };
+    create_streams(&engine, &options.streams)?;
+    let taken = |port, option, source: io::Error| {
+        let host = options.host;
+        if source.kind() != io::ErrorKind::AddrInUse {
+            return CommandFailure::usage(format!(
+                "cannot listen on port {port} of {host}: {source}"
+            ));
+        }
+        CommandFailure::usage(format!(
+            "port {port} of {host} is taken: stop what uses it, or choose another with {option} \
+             (0 takes a free one)"
+        ))
+    };
+    builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
+        LocalStartError::Listen { source, .. } => taken(options.port, "--port", source),
+        LocalStartError::ListenTls { source, .. } => taken(tls_port, "--tls-port", source),
+        other => CommandFailure::usage(other),
+    })
+}
+
+fn engine_options(options: &LocalOptions) -> EngineOptions {
+    EngineOptions {
+        account_id: options.account.clone(),
+        region: options.region.clone(),
+        create_delay_ms: options.state_delay,
+        update_delay_ms: options.state_delay,
+        delete_delay_ms: options.state_delay,
+        shard_limit: options.shard_limit,
+        enforce_limits: options.enforce_limits,
+        iterator_ttl_ms: options.iterator_ttl.saturating_mul(1_000),
+        max_memory_bytes: options.max_memory,
+        seed: options.seed,
+        ..EngineOptions::default()
+    }
+}
+
+/// Reads back what the folder holds, and says so on standard error when a crash left its mark.
+fn open(options: &LocalOptions, folder: &Path) -> Result<Engine, CommandFailure> {
+    let trouble = |problem: &str| {
+        print_note!("error: {problem}. Nothing is taken until the disk can be written again");
+    };
+    let keeping = JournalOptions { fsync: options.fsync, trouble, ..JournalOptions::default() };
+    let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
+        .map_err(CommandFailure::usage)?;
+    if let Some(cut) = &recovered.cut {
+        print_note!(
+            "warning: a crash left half a write at the end of {}: cut {} bytes, to {}",
+            cut.path.display(),
+            cut.bytes,
+            cut.offset
+        );
+    }
+    Ok(recovered.engine)
+}
+
+/// Creates the streams that are not there yet.
+fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), CommandFailure> {
+    for stream in streams {
+        let request = anabranch_local::op::create_stream::Request {
+            stream_name: Some(stream.name.clone()),
+            shard_count: Some(stream.shards),
+            ..Default::default()
+        };
+        match engine.create_stream(&request) {
+            Err(error) if error.kind != anabranch_local::ErrorKind::ResourceInUse => {
+                let text = format!("cannot create stream {:?}: {}", stream.name, error.message);
+                return Err(CommandFailure::usage(text));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_room_for_a_request() {
+        for (text, size) in [
+            ("512MiB", Some(512 << 20)),
+            ("512m", Some(512 << 20)),
+            ("2GiB", Some(2 << 30)),
+            ("33554432", Some(32 << 20)),
+            ("16384k", Some(16 << 20)),
+            ("1MiB", None),
+            ("10TiB", None),
+            ("MiB", None),
+            ("-1GiB", None),
+            ("99999999999999999999", None),
+            ("9999999999999GiB", None),
+        ] {
+            assert_eq!(bytes(text).ok(), size, "{text}");
+        }
+    }
+}

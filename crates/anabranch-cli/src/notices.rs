@@ -1,0 +1,230 @@
+//! What an operator is told on standard error while a command runs: trouble, and changes of hands.
+
+use crate::line::{one_line, short};
+use crate::output::print_note;
+use crate::printer::NOBODY_READS;
+use crate::time_spec;
+use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Kinds of trouble that are counted at the most. Beyond, all are told anew.
+const KINDS: usize = 10_000;
+
+/// How often the same trouble is told again: at the first time, and then at each doubling.
+#[derive(Default)]
+struct RepeatLimiter(BTreeMap<String, u64>);
+
+impl RepeatLimiter {
+    /// Whether to tell it now, and how often it happened.
+    fn count(&mut self, kind: String) -> Option<u64> {
+        if self.0.len() >= KINDS && !self.0.contains_key(&kind) {
+            self.0.clear();
+        }
+        let count = self.0.entry(kind).or_default();
+        *count += 1;
+        count.is_power_of_two().then_some(*count)
+    }
+}
+
+/// Prints notices of what happens. `all` shows changes of hands too.
+pub(crate) fn printed(all: bool) -> Events {
+    let repeats = Mutex::new(RepeatLimiter::default());
+    Events::new(move |event| {
+        if let Some(trouble) = describe_failure(event) {
+            let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
+            match repeats.count(trouble.clone()) {
+                None => {}
+                // It is the same row each time that the table is read.
+                Some(2..) if matches!(event, Event::Lease(LeaseEvent::RowUnreadable { .. })) => {}
+                Some(1) => print_note!("warning: {trouble}"),
+                Some(times) => print_note!("warning: {trouble} ({times} times)"),
+            }
+        } else if let Event::Producer(ProducerEvent::Resumed {
+            stream, for_ms, paused: 0, ..
+        }) = event
+        {
+            print_note!("{stream} takes records again, after {}", time_spec::span(*for_ms));
+        } else if all && let Some(change) = describe_change(event) {
+            print_note!("{change}");
+        }
+    })
+}
+
+fn unreadable(row: &str, why: &str) -> String {
+    format!(
+        "row {row} of the lease table can't be read: {why}: repair it, or delete it once its worker \
+         is dead: what it held is taken over a lease time later"
+    )
+}
+
+fn waiting_for_kcl3(wait_ms: u64, leader: Option<&str>) -> String {
+    format!(
+        "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it has \
+         moved for {} s",
+        leader.map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
+        wait_ms.div_ceil(1_000)
+    )
+}
+
+/// What went wrong, if something did.
+fn describe_failure(event: &Event) -> Option<String> {
+    Some(match event {
+        // A closed pipe is the reader's right, and ends the command.
+        Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == NOBODY_READS => {
+            return None;
+        }
+        Event::Lease(LeaseEvent::Evicted { worker }) => {
+            format!(
+                "this worker ({worker}) was silent for too long and lost its shards; it joins again"
+            )
+        }
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
+            waiting_for_kcl3(*wait_ms, leader.as_deref())
+        }
+        Event::Lease(LeaseEvent::YieldedToKcl3 { hindrance }) => {
+            format!("this worker gives back what it has and ends: {hindrance}")
+        }
+        Event::Lease(LeaseEvent::LeadsUnreadStreams { streams }) => format!(
+            "the Java workers of this table leave the rows of all streams to this worker, and it \
+             does not read {}: nobody follows their reshards; read all streams of the table here, \
+             or give this worker a table of its own",
+            streams.join(", ")
+        ),
+        Event::Lease(LeaseEvent::LeaseLost { lease }) => {
+            format!("{} was lost", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::ShardMissing { lease, .. }) => format!(
+            "{} is past the retention period: what was not read of it is lost",
+            short(&lease.shard)
+        ),
+        Event::Lease(LeaseEvent::StreamRecreated { stream, .. }) => format!(
+            "stream {stream} was deleted and created again; it is read no longer: start with a new \
+             application name"
+        ),
+        Event::Lease(LeaseEvent::StreamDeleted { stream }) => {
+            format!("stream {stream} was deleted; it is read no longer")
+        }
+        Event::Lease(LeaseEvent::StreamRestored { stream }) => {
+            format!("stream {stream} exists after all; it is read again")
+        }
+        Event::Lease(LeaseEvent::StreamNotActive { stream, status }) => format!(
+            "stream {stream} is {status}, and this application has not read it yet: work begins \
+             when that is over"
+        ),
+        Event::Lease(LeaseEvent::StoreCallFailed { what, error }) => format!("{what}: {error}"),
+        Event::Lease(LeaseEvent::StreamCallFailed { error, .. }) => error.clone(),
+        Event::Lease(LeaseEvent::RowUnreadable { row, why }) => unreadable(row, why),
+        Event::Lease(LeaseEvent::HashRangeHole { stream, range: keys, audits: looks })
+            if *looks > 1 =>
+        {
+            format!("no lease covers the keys {keys:?} of {stream}")
+        }
+        Event::Shard(ShardEvent::RetentionGap { shard, after, to }) => {
+            let to = to.map_or("now".to_owned(), |to| to.to_string());
+            format!(
+                "{}: what came between {after} and {to} is past retention, and lost if it was not \
+                 read: have it read sooner, or raise the stream's retention",
+                short(&shard.shard)
+            )
+        }
+        Event::Shard(ShardEvent::AggregateMisrouted { shard, records, .. }) => format!(
+            "{}: an aggregate of {records} records holds one of another shard, so none is given, \
+             as KCL does",
+            short(&shard.shard)
+        ),
+        Event::Shard(
+            ShardEvent::FetchFailed { shard, error, .. }
+            | ShardEvent::HandlerFailed { shard, error, .. },
+        ) => {
+            format!("{}: {}", short(&shard.shard), one_line(error))
+        }
+        Event::Shard(ShardEvent::AggregateUnreadable { shard, at, records }) => format!(
+            "{}: the aggregate at {at} is damaged, and {records} records of it are lost",
+            short(&shard.shard)
+        ),
+        Event::Shard(ShardEvent::DeadLettered { shard, at, error }) => {
+            format!("{}: record {at} was put aside: {}", short(&shard.shard), one_line(error))
+        }
+        Event::Shard(ShardEvent::DeadLetterFailed { shard, error, .. }) => {
+            format!("{}: a record could not be put aside: {error}", short(&shard.shard))
+        }
+        Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
+            format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
+        }
+        // For how long differs each time, and would make it another trouble.
+        Event::Shard(ShardEvent::Stuck { shard, phase, action: remedy, .. }) => {
+            format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
+        }
+        // Told as a pause.
+        Event::Producer(ProducerEvent::Retried { fault, .. }) if fault.refuses_caller() => {
+            return None;
+        }
+        Event::Producer(ProducerEvent::Paused { stream, producer, detail, .. }) => format!(
+            "{stream} refuses producer {producer}, so its records wait and are tried again: {detail}"
+        ),
+        Event::Producer(ProducerEvent::Retried { producer, detail, .. }) => {
+            format!(
+                "the stream did not take records of producer {producer}, they are sent again: {detail}"
+            )
+        }
+        Event::Relay(event) => return describe_relay_failure(event),
+        _ => return None,
+    })
+}
+
+/// What went wrong with a relay, if something did.
+fn describe_relay_failure(event: &RelayEvent) -> Option<String> {
+    Some(match event {
+        RelayEvent::Interrupted { table, error, .. } => {
+            format!("the relay of {table} has to begin again: {error}")
+        }
+        RelayEvent::WaitingForTransaction { table, row, .. } => format!(
+            "row {row} of {table} and those behind it wait for a transaction that is still running: \
+             see 'anabranch relay status'"
+        ),
+        RelayEvent::RemovalRefused { table, row, error } => format!(
+            "row {row} of {table} is in the stream and can't be removed; it is tried again, and no \
+             more rows are read once enough of them wait so: {error}"
+        ),
+        RelayEvent::RowRestored { table, row } => format!(
+            "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
+             after a restore; they are sent now"
+        ),
+        RelayEvent::KeyBlocked { row, key, why, .. } => format!(
+            "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
+             {row}' gives it up, 'anabranch relay retry KEY' sends it again"
+        ),
+        _ => return None,
+    })
+}
+
+/// Who reads what from now on, if that changed.
+fn describe_change(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Lease(LeaseEvent::Joined { worker }) => format!("joined as {worker}"),
+        Event::Lease(LeaseEvent::Left { .. }) => "left".to_owned(),
+        Event::Lease(LeaseEvent::LeaseTaken { lease, .. }) => {
+            format!("took {}", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::LeaseHandedOver { lease, to }) => {
+            format!("passed {} to {to}", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::LeaseReleased { lease }) => {
+            format!("gave {} back", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::WorkerFenced { worker }) => {
+            format!("shut out {worker}, which is silent")
+        }
+        Event::Lease(LeaseEvent::ShardEnded { lease, children }) => {
+            let children: Vec<_> = children.iter().map(short).collect();
+            format!("finished {}, followed by {}", short(&lease.shard), children.join(" and "))
+        }
+        Event::Relay(RelayEvent::Leading { table }) => format!("relays {table}"),
+        Event::Relay(RelayEvent::StandingBy { table }) => {
+            format!("another relay is at work on {table}; this one takes over when it goes")
+        }
+        Event::Relay(RelayEvent::KeyResumed { key, .. }) => format!("key {key:?} goes on"),
+        _ => return None,
+    })
+}

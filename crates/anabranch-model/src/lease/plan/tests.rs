@@ -1,5 +1,0 @@
-//! The native plan by example; whole fleets are in the folder.
-
-mod native;
-mod fleets;
-mod weights;

@@ -1,0 +1,162 @@
+//! What became of a write whose reply was lost, judged by the row read back.
+//!
+//! The counter alone proves nothing: another write of mine, or another worker's, may have moved
+//! it. A write is applied when the row holds what it wrote. Where that is not so, the write is
+//! either void for good or may still be on its way, and a write on its way can land after any
+//! number of read-backs. Hence three rules for who resolves:
+//!
+//! - A retry sends the same write again, nonce included, and a retry that is refused is judged by
+//!   the row that came with the refusal, because its first copy may have landed. A heart that was
+//!   resolved this way beat when it was *first* sent.
+//! - In KCL's layout a renewal leaves nothing but a counter, which an older write of mine may
+//!   have moved instead: there the deadline counts from the oldest write not yet resolved.
+//! - An owner that sent a release or a pass delivers nothing more under that term. To go on, it
+//!   takes its own row again, which makes the late write void.
+
+use super::checkpoint::Checkpoint;
+use super::outcome::{StoredRow, WriteRefusal};
+use super::row::{HandOver, Lease};
+use super::table::{Layout, kcl, native};
+use super::worker_row::WorkerId;
+use super::write::{LeaseChange, StreamChange, WorkerChange, Write};
+use crate::ids::ShardId;
+use crate::position::Position;
+
+/// What a read-back says about a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Resolution {
+    /// The row holds what the write wrote.
+    Applied,
+    /// The row does not hold it and never will: the write's condition is false for good. It may
+    /// have been applied once and undone by others since; the row as read is what counts.
+    NotApplied,
+    /// The write may still land. Read again, or retry.
+    StillUnknown,
+}
+
+/// Judges `write` by a consistent read of its row, made after the write was given up.
+pub fn resolve(layout: Layout, write: &Write, read: &StoredRow) -> Resolution {
+    if holds(layout, write, read) {
+        Resolution::Applied
+    } else if may_land(layout, write, read) {
+        Resolution::StillUnknown
+    } else {
+        Resolution::NotApplied
+    }
+}
+
+/// Whether the row holds what the write wrote.
+fn holds(layout: Layout, write: &Write, read: &StoredRow) -> bool {
+    match (write, read) {
+        (
+            Write::Lease { change: LeaseChange::Delete { .. }, .. }
+            | Write::Worker { change: WorkerChange::Delete, .. },
+            StoredRow::Absent,
+        ) => true,
+        (Write::Lease { change, nonce, .. }, StoredRow::Lease(lease)) => match layout {
+            Layout::Native => lease.nonce == *nonce || holds_checkpoint(change, lease),
+            Layout::Kcl => holds_kcl(change, lease),
+        },
+        (Write::Worker { nonce, .. }, StoredRow::Worker(worker)) => worker.nonce == *nonce,
+        (Write::Stream { change, .. }, StoredRow::Stream(facts)) => match change {
+            StreamChange::NoteStart { t0_ms, created_ms } => {
+                (facts.t0_ms, facts.created_ms) == (*t0_ms, *created_ms)
+            }
+            StreamChange::MarkSynced { created_ms } => {
+                facts.first_sync_done && facts.created_ms == *created_ms
+            }
+        },
+        _ => false,
+    }
+}
+
+/// A checkpoint may be covered by another worker's request for the lease, which has a nonce of its
+/// own. Nobody but the owner writes checkpoints under its term, so the content tells.
+fn holds_checkpoint(change: &LeaseChange, lease: &Lease) -> bool {
+    let (owner, term, checkpoint, pending) = match change {
+        LeaseChange::Checkpoint { owner, term, to, pending, .. } => (owner, term, to, pending),
+        LeaseChange::End { owner, term, .. } => {
+            (owner, term, &Checkpoint::at(Position::ShardEnd), &None)
+        }
+        _ => return false,
+    };
+    lease.owner.as_ref() == Some(owner)
+        && lease.term == *term
+        && lease.checkpoint == *checkpoint
+        && lease.pending == *pending
+}
+
+/// KCL's rows have no nonce: owner, counter and content must all be what the write would have
+/// made them.
+fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
+    let step = if matches!(change, LeaseChange::HandOver { .. }) { kcl::PASS_STEP } else { 1 };
+    let (owner, counter) = match change {
+        LeaseChange::Renew { owner, term }
+        | LeaseChange::Take { taker: owner, term }
+        | LeaseChange::RefuseHandOver { owner, term }
+        | LeaseChange::AllowHandOver { owner, term }
+        | LeaseChange::Checkpoint { owner, term, .. }
+        | LeaseChange::End { owner, term, .. } => (Some(owner), term),
+        LeaseChange::Release { term, .. } => (None, term),
+        LeaseChange::HandOver { to, term, .. } => (Some(to), term),
+        LeaseChange::RequestHandOver { taker, .. } => return is_named(lease, taker),
+        LeaseChange::WithdrawRequest { taker, .. } => return !is_named(lease, taker),
+        LeaseChange::NoteChildren(children) => return same_set(&lease.children, children),
+        LeaseChange::NoteRange(range) => return lease.range == Some(*range),
+        _ => return false,
+    };
+    let content = match change {
+        LeaseChange::Checkpoint { to, pending, .. } => {
+            lease.checkpoint == to.lowest() && lease.pending == *pending
+        }
+        LeaseChange::End { .. } => lease.is_ended() && lease.pending.is_none(),
+        LeaseChange::RefuseHandOver { .. } => lease.hand_over == HandOver::Refused,
+        LeaseChange::AllowHandOver { .. } => lease.hand_over != HandOver::Refused,
+        _ => true,
+    };
+    lease.owner.as_ref() == owner && lease.term == counter + step && content
+}
+
+fn is_named(lease: &Lease, taker: &WorkerId) -> bool {
+    matches!(&lease.hand_over, HandOver::Requested { taker: asked } if asked == taker)
+}
+
+/// KCL keeps names of shards as a set, which forgets their order.
+fn same_set(a: &[ShardId], b: &[ShardId]) -> bool {
+    a.iter().all(|shard| b.contains(shard)) && b.iter().all(|shard| a.contains(shard))
+}
+
+/// Whether a write that is not on the row can still come to be, now or after other writes. Terms,
+/// counters and checkpoints never go back, so a condition on one that was passed is false for good.
+fn may_land(layout: Layout, write: &Write, read: &StoredRow) -> bool {
+    let refusal = match (write, read) {
+        (Write::Lease { key, change, nonce }, _) => {
+            let row = if let StoredRow::Lease(lease) = read { Some(&**lease) } else { None };
+            layout.lease_after(key, change, *nonce, row).err()
+        }
+        (Write::Worker { id, change, nonce }, _) => {
+            let row = if let StoredRow::Worker(worker) = read { Some(worker) } else { None };
+            native::worker_after(id, change, *nonce, row).err()
+        }
+        (Write::Stream { change, .. }, _) => {
+            let facts = if let StoredRow::Stream(facts) = read { Some(facts) } else { None };
+            native::stream_after(*change, facts).err()
+        }
+    };
+    // Others, or older writes of mine, can bring about what these lack.
+    refusal.is_none_or(|why| {
+        matches!(
+            why,
+            WriteRefusal::HandOverRefused
+                | WriteRefusal::RequestedByOther
+                | WriteRefusal::NotRequested
+                | WriteRefusal::NotEnded
+                | WriteRefusal::StillAlive
+                | WriteRefusal::StillReferenced
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

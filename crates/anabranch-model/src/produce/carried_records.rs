@@ -1,0 +1,131 @@
+//! The records of a container.
+
+use super::outcome::Attempt;
+use super::paged_queue::QueuedRecord;
+use super::pending::PendingRecord;
+use crate::aggregate::decode::{AggregateFrame, DecodedAggregate, decode_framed};
+use crate::aggregate::encode::KinesisRecord;
+use crate::hash::{HashKey, HashRange};
+use crate::record::{PartitionKey, Record};
+use crate::sequence::SequenceNumber;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The records of a container, or others that have one fate, in put order.
+#[derive(Debug)]
+pub enum CarriedRecords<T> {
+    /// Each has its own key and data.
+    Unpacked(Vec<PendingRecord<T>>),
+    /// Their keys and data are in the container only. They were in no other container.
+    Queued(Vec<QueuedRecord<T>>),
+}
+
+impl<T> CarriedRecords<T> {
+    /// How many these are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Unpacked(records) => records.len(),
+            Self::Queued(records) => records.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes of their data.
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Self::Unpacked(records) => records.iter().map(|record| record.put.data.len()).sum(),
+            Self::Queued(records) => records.iter().map(|record| record.data_len as usize).sum(),
+        }
+    }
+
+    /// When the oldest one was put.
+    pub fn first_put_ms(&self) -> Option<u64> {
+        match self {
+            Self::Unpacked(records) => records.first().map(|record| record.put_ms),
+            Self::Queued(records) => records.first().map(|record| record.put_ms),
+        }
+    }
+
+    /// The number of the record at this place.
+    pub fn number(&self, at: usize) -> u64 {
+        match self {
+            Self::Unpacked(records) => records[at].number,
+            Self::Queued(records) => records[at].number,
+        }
+    }
+
+    /// Gives each ticket to `tell`, in their order, with the attempts of containers that held the
+    /// record before. The memory is kept.
+    #[inline]
+    pub fn drain(&mut self, mut tell: impl FnMut(T, Option<Arc<Vec<Attempt>>>)) {
+        match self {
+            Self::Unpacked(records) => {
+                for record in records.drain(..) {
+                    tell(record.put.ticket, record.past);
+                }
+            }
+            Self::Queued(records) => {
+                for record in records.drain(..) {
+                    tell(record.ticket, None);
+                }
+            }
+        }
+    }
+
+    /// Whether the container was made for one record that was refused with others.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self, Self::Unpacked(records) if records.first().is_some_and(|first| first.alone))
+    }
+
+    /// From the lowest to the highest hash.
+    pub(super) fn hash_span(&self) -> HashRange {
+        match self {
+            Self::Unpacked(records) => hull(records.iter().map(|record| record.put.hash)),
+            Self::Queued(records) => hull(records.iter().map(QueuedRecord::hash)),
+        }
+    }
+
+    /// The records, each with its own key and data. What is in the container only is read back.
+    pub(super) fn unpack(self, container: &KinesisRecord) -> Vec<PendingRecord<T>> {
+        let noted = match self {
+            Self::Unpacked(records) => return records,
+            Self::Queued(noted) => noted,
+        };
+        let carrier = Record {
+            sequence: SequenceNumber::default(),
+            partition_key: container.partition_key.clone(),
+            data: container.data.clone(),
+            arrival_ms: 0,
+        };
+        let DecodedAggregate::Records(parts) =
+            decode_framed(&carrier, AggregateFrame::Sound, HashRange::ALL)
+        else {
+            unreachable!("a container that was built here can be read here")
+        };
+        // Copies: a record that waits for long must not keep a whole container alive.
+        let own = |data: &Bytes| Bytes::copy_from_slice(data);
+        let records: Vec<_> = noted
+            .into_iter()
+            .zip(parts)
+            .map(|(noted, part)| {
+                noted.with(PartitionKey::from(part.partition_key.as_str()), own(&part.data))
+            })
+            .collect();
+        assert_eq!(records.len(), container.records, "a container holds what was put into it");
+        records
+    }
+}
+
+fn hull(hashes: impl Iterator<Item = HashKey>) -> HashRange {
+    let mut low = HashKey::MAX;
+    let mut high = HashKey::MIN;
+    for hash in hashes {
+        low = low.min(hash);
+        high = high.max(hash);
+    }
+    HashRange::new(low, high).unwrap_or(HashRange::ALL)
+}

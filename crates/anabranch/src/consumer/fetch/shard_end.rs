@@ -1,0 +1,74 @@
+//! Whether a read has come to the end of its shard.
+//!
+//! A read that has, names the children. Some services never do, and one that errs may say of an open
+//! shard that it has ended:
+//!
+//! ```text
+//! read: ended, no children ─► list ─┬─ all children ─► read on: ended again ─► the end
+//!   ▲                               └─ not all, or none: a pause ─┐
+//!   └─────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The read that counts is one that began after a list had named all children. What came between a
+//! false end and the reshard would be lost with any other.
+
+use super::FetchContext;
+use crate::consumer::health::telemetry::FetchStep;
+use crate::stream::api::{ChildShard, ShardFilter, StreamApi, StreamError};
+use anabranch_model::lineage::{Lineage, Shard};
+
+/// The pause before a read that follows one with a doubtful end, in milliseconds.
+const DOUBT_MS: u64 = 1_000;
+/// The pause before the read that proves an end, in milliseconds.
+const PROOF_MS: u64 = 200;
+
+/// What is known of the end of a shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardEndTracker {
+    /// All of its children, once a list has named them: no record comes any more.
+    followers: Option<Vec<ChildShard>>,
+}
+
+/// What the word of a read comes to.
+#[derive(Debug)]
+pub(super) enum EndClaim {
+    /// The shard has ended, and these follow.
+    Proven(Vec<ChildShard>),
+    /// That is not proven: read on, after a pause in milliseconds.
+    Doubtful(u64),
+}
+
+impl ShardEndTracker {
+    /// A read says that the shard has ended, and names these children.
+    pub(super) async fn note_end<A: StreamApi>(
+        &mut self,
+        source: &FetchContext<A>,
+        named: Vec<ChildShard>,
+    ) -> Result<EndClaim, StreamError> {
+        if !named.is_empty() {
+            return Ok(EndClaim::Proven(named));
+        }
+        if let Some(followers) = &self.followers {
+            return Ok(EndClaim::Proven(followers.clone()));
+        }
+        let feed = &source.feed;
+        feed.vitals.enter(FetchStep::Fetch);
+        let listed = source.api.list_shards(&feed.shard.stream, ShardFilter::All);
+        let lineage = Lineage::new(source.in_time("ListShards", listed).await?.shards);
+        feed.vitals.enter(FetchStep::Idle);
+        let followers = lineage.followers(&feed.shard.shard, Some(&feed.range));
+        self.followers = followers.map(|shards| shards.into_iter().map(child).collect());
+        if self.followers.is_none() {
+            let doubt =
+                "the read says that the shard has ended, and no list names all of its children";
+            source.emit_failed(doubt.to_owned(), 1, DOUBT_MS);
+            return Ok(EndClaim::Doubtful(DOUBT_MS));
+        }
+        Ok(EndClaim::Doubtful(PROOF_MS))
+    }
+}
+
+fn child(shard: &Shard) -> ChildShard {
+    let parents = shard.parents().cloned().collect();
+    ChildShard { id: shard.id.clone(), parents, range: shard.range }
+}

@@ -1,0 +1,83 @@
+//! The watcher: one task that looks at every shard of the worker, tells what stands still, has it
+//! restarted or given back, and now and then tells the figures.
+
+use super::Health;
+use super::telemetry::{ShardTelemetry, WatchdogOrder};
+use crate::clock::Clock;
+use crate::event::{Events, ShardEvent};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::stuck_detector::{StuckDetector, WatchdogLimits};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The pause between two looks.
+const LOOK_MS: u64 = 1_000;
+
+/// What the watcher works with.
+pub(in crate::consumer) struct Watchdog {
+    /// The shards.
+    pub(in crate::consumer) health: Health,
+    /// What is allowed.
+    pub(in crate::consumer) limits: WatchdogLimits,
+    /// How often the figures are told.
+    pub(in crate::consumer) figures_ms: u64,
+    /// The worker's clock.
+    pub(in crate::consumer) clock: Clock,
+    /// Who wants to know.
+    pub(in crate::consumer) events: Events,
+}
+
+/// What the watcher remembers of a shard.
+struct WatchedShard {
+    /// The shard as this worker holds it now; taken again, it is another one.
+    vitals: Arc<ShardTelemetry>,
+    /// The watch over it.
+    watch: StuckDetector,
+}
+
+impl Watchdog {
+    /// Looks for ever.
+    pub(in crate::consumer) async fn run(self) {
+        let mut watched: BTreeMap<_, WatchedShard> = BTreeMap::new();
+        let mut figures_ms = self.clock.now_ms().saturating_add(self.figures_ms);
+        loop {
+            self.clock.sleep(LOOK_MS).await;
+            let now_ms = self.clock.now_ms();
+            let shards = self.health.telemetry();
+            // The shards stand in the order of their keys.
+            watched.retain(|key: &Arc<LeaseKey>, known| {
+                let at = shards.binary_search_by(|now| now.shard.cmp(key));
+                at.is_ok_and(|at| Arc::ptr_eq(&shards[at], &known.vitals))
+            });
+            let tell = now_ms >= figures_ms;
+            if tell {
+                figures_ms = now_ms.saturating_add(self.figures_ms);
+            }
+            for vitals in shards {
+                let shard = Arc::clone(&vitals.shard);
+                let known = watched.entry(shard).or_insert_with(|| WatchedShard {
+                    vitals,
+                    watch: StuckDetector::new(self.limits.clone()),
+                });
+                self.check_all(known, now_ms);
+                if tell {
+                    self.events.emit(known.vitals.interval_totals(self.clock.wall_ms()));
+                }
+            }
+        }
+    }
+
+    fn check_all(&self, known: &mut WatchedShard, now_ms: u64) {
+        let WatchedShard { vitals, watch, .. } = known;
+        let stuck = vitals.observe(|sight| watch.look(now_ms, sight));
+        let standing = watch.stuck_phase(now_ms, vitals.step().phase());
+        vitals.set_stuck(standing.map(|(phase, for_ms)| (phase, now_ms.saturating_sub(for_ms))));
+        let Some(stuck) = stuck else { return };
+        let (shard, phase) = (Arc::clone(&vitals.shard), stuck.phase);
+        let (for_ms, remedy) = (stuck.for_ms, stuck.remedy);
+        self.events.emit(ShardEvent::Stuck { shard, phase, for_ms, action: remedy });
+        if let Some(order) = WatchdogOrder::of(phase, remedy) {
+            vitals.set_order(order);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The end of a shard: first the rows of its children, then their names, then the end itself.
+
+use super::LeaseHandle;
+use super::own_row::OwnRowWrite;
+use crate::event::LeaseEvent;
+use crate::lease::write_retry::WriteResult;
+use crate::lease::{LeaseStore, StoreError};
+use crate::stream::api::{ChildShard, ShardFilter, StreamApi};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Write, WriteRefusal};
+use anabranch_model::lineage::{Lineage, Shard};
+use anabranch_model::position::Position;
+
+const NO_ROW_YET: &str = "the other parent of the merged shard has no row yet";
+
+/// How the end of a shard ended.
+#[derive(Debug)]
+#[must_use]
+pub enum ShardEndResult {
+    /// The row is at the shard's end, and its children have rows.
+    Done,
+    /// It can't be written yet. Ask again after a pause.
+    NotYet {
+        /// Why.
+        why: &'static str,
+    },
+    /// The lease is lost.
+    Lost,
+    /// The store will not do it, ever.
+    Failed(StoreError),
+}
+
+impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
+    /// Notes that every record of the shard is done. `children` are those that the last read
+    /// named; where it named none, one list of the shards has to name all of them.
+    ///
+    /// That there are children proves that the shard is closed, not that it was read to its end: the
+    /// caller brings the proof of that. A read that names children is one. One that names none may
+    /// err; it counts if it began after a list had named all children, which is what
+    /// [`Consumer`](crate::consumer::Consumer) waits for.
+    pub async fn end(&self, children: &[ChildShard]) -> ShardEndResult {
+        let listed;
+        let children = if children.is_empty() {
+            listed = match self.listed_children().await {
+                Ok(listed) => listed,
+                Err(not_yet) => return not_yet,
+            };
+            &listed
+        } else {
+            children
+        };
+        match self.rows_of(children).await {
+            Ok(rows) => self.write_end(rows).await,
+            Err(why) => ShardEndResult::NotYet { why },
+        }
+    }
+
+    /// The rows to make for the children, or why they may not be made yet.
+    async fn rows_of(&self, children: &[ChildShard]) -> Result<Vec<NewLease>, &'static str> {
+        let mut rows = Vec::new();
+        for child in children {
+            match self.successors_of_missing(child).await? {
+                Some(heirs) => rows.extend(heirs),
+                None => rows.push(NewLease {
+                    shard: child.id.clone(),
+                    parents: child.parents.clone(),
+                    range: child.range,
+                    checkpoint: Position::TrimHorizon,
+                }),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Makes the rows of those that follow, notes their names, and then the end.
+    pub(in crate::lease) async fn write_end(&self, heirs: Vec<NewLease>) -> ShardEndResult {
+        let names: Vec<ShardId> = heirs.iter().map(|heir| heir.shard.clone()).collect();
+        for heir in heirs {
+            let write = heir.create(&self.key().stream, self.context.rng.nonce());
+            match self.context.write(&write, || self.held.heartbeat().expires_at_ms()).await {
+                // A row that can't be read is there too.
+                WriteResult::Applied(_)
+                | WriteResult::Refused { why: WriteRefusal::Exists, .. }
+                | WriteResult::Failed(StoreError::UnreadableRow { .. }) => {}
+                settled => return self.not_ended(settled),
+            }
+        }
+        let note = LeaseChange::NoteChildren(names.clone());
+        let write = Write::lease(self.key(), note, self.context.rng.nonce());
+        match self.context.write(&write, || self.held.heartbeat().expires_at_ms()).await {
+            WriteResult::Applied(_) => {}
+            settled => return self.not_ended(settled),
+        }
+        let mut row = self.held.row().await;
+        loop {
+            let write = row.hold.end(row.checkpoint.clone(), self.context.rng.nonce());
+            match self.held.write_row(&self.context, &mut row, &write).await {
+                OwnRowWrite::Done => {
+                    let key = self.key().clone();
+                    self.context.emit(LeaseEvent::ShardEnded { lease: key, children: names });
+                    return ShardEndResult::Done;
+                }
+                OwnRowWrite::CheckpointMoved => {}
+                OwnRowWrite::Lost | OwnRowWrite::Rejected => return ShardEndResult::Lost,
+                OwnRowWrite::Failed(error) => return ShardEndResult::Failed(error),
+            }
+        }
+    }
+
+    fn not_ended(&self, settled: WriteResult) -> ShardEndResult {
+        match settled {
+            WriteResult::Failed(error) if !error.is_retryable() => ShardEndResult::Failed(error),
+            _ => {
+                self.held.mark_lost();
+                ShardEndResult::Lost
+            }
+        }
+    }
+
+    /// The children by a full list, for services that don't name them at the end of a read.
+    async fn listed_children(&self) -> Result<Vec<ChildShard>, ShardEndResult> {
+        let key = self.key();
+        let lineage = self.list().await;
+        let lineage =
+            lineage.ok_or(ShardEndResult::NotYet { why: "the shards can't be listed" })?;
+        // An end without all children would leave keys to nobody.
+        let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
+            return Err(ShardEndResult::NotYet { why: "no list names all of its children" });
+        };
+        let child = |shard: &Shard| ChildShard {
+            id: shard.id.clone(),
+            parents: shard.parents().cloned().collect(),
+            range: shard.range,
+        };
+        Ok(children.into_iter().map(child).collect())
+    }
+
+    /// Asks for a full list of the shards.
+    async fn list(&self) -> Option<Lineage> {
+        let (stream, api) = (&self.key().stream, &self.context.api);
+        let list =
+            self.context.call_stream(stream, api.list_shards(stream, ShardFilter::All)).await;
+        list.ok().map(|list| Lineage::new(list.shards))
+    }
+
+    /// KCL's workers start a merged child whose other parent has no row. So the child's row may
+    /// not come before that parent's, unless that parent is trimmed: its row was removed, or never
+    /// made, and nothing of it is left to be read. A list proves it that names the child and lacks
+    /// the parent.
+    ///
+    /// So does one that proves the child itself to be gone, which was born after the parent's end.
+    /// What was not read of the child is lost, and its heirs get rows in its place: they are
+    /// returned.
+    async fn successors_of_missing(
+        &self,
+        child: &ChildShard,
+    ) -> Result<Option<Vec<NewLease>>, &'static str> {
+        if self.context.store.layout() == Layout::Native {
+            return Ok(None);
+        }
+        let missing = self.other_parents_without_row(child).await?;
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let (stream, now_ms) = (&self.key().stream, || self.context.clock.now_ms());
+        let list = self.context.shard_lists.get(stream, now_ms, self.list()).await;
+        let list = list.ok_or("the shards can't be listed")?;
+        if list.names(&child.id) {
+            let waits = missing.iter().any(|parent| list.names(parent));
+            return if waits { Err(NO_ROW_YET) } else { Ok(None) };
+        }
+        let heirs = list.successors(&child.id, Some(&child.range)).ok_or(NO_ROW_YET)?;
+        // After the list: a row that was made meanwhile may still be read.
+        if self.other_parents_without_row(child).await? != missing {
+            return Err(NO_ROW_YET);
+        }
+        // The reader of a row that is there finds out by itself.
+        if self.has_row(&child.id).await? {
+            return Ok(None);
+        }
+        let heirs: Vec<_> = heirs.into_iter().map(NewLease::child).collect();
+        let lease = LeaseKey { stream: stream.clone(), shard: child.id.clone() };
+        let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
+        self.context.emit(LeaseEvent::ShardMissing { lease, successors: names });
+        Ok(Some(heirs))
+    }
+
+    async fn other_parents_without_row<'a>(
+        &self,
+        child: &'a ChildShard,
+    ) -> Result<Vec<&'a ShardId>, &'static str> {
+        let mut missing = Vec::new();
+        for parent in child.parents.iter().filter(|parent| **parent != self.key().shard) {
+            if !self.has_row(parent).await? {
+                missing.push(parent);
+            }
+        }
+        Ok(missing)
+    }
+
+    async fn has_row(&self, shard: &ShardId) -> Result<bool, &'static str> {
+        let key = LeaseKey { stream: self.key().stream.clone(), shard: shard.clone() };
+        let row = self.context.read_store(self.context.store.get(&key)).await;
+        row.map(|row| row.is_some()).map_err(|_| "the row of another shard can't be read")
+    }
+}

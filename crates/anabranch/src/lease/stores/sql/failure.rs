@@ -1,0 +1,239 @@
+//! What can go wrong with a statement, and what that means for whoever asked.
+
+use crate::lease::StoreError;
+use std::time::Duration;
+
+/// Why a statement was not carried out, or its answer not understood.
+#[derive(Debug)]
+pub(crate) enum SqlFailure {
+    /// The database or the way to it.
+    Sql(sqlx::Error),
+    /// No answer came in time.
+    NoAnswer {
+        /// How long was waited.
+        within: Duration,
+    },
+    /// All connections are in use; nothing was sent.
+    PoolBusy {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Others use what has to be changed; nothing was changed.
+    InUse(String),
+    /// A row that we can't read.
+    Unreadable {
+        /// Which row.
+        row: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The tables are not ours, or not of a version that we know.
+    Foreign(String),
+}
+
+/// Whether a connection can still be used after a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LostConnection {
+    Yes,
+    No,
+}
+
+/// The code of a database's error.
+enum Code {
+    #[cfg(feature = "postgres")]
+    Postgres(String),
+    /// The primary code of SQLite, without its extension.
+    #[cfg(feature = "sqlite")]
+    Sqlite(i32),
+}
+
+impl From<sqlx::Error> for SqlFailure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl SqlFailure {
+    /// Whether the connection went away, so that another one may do better.
+    pub(crate) fn lost_connection(&self) -> LostConnection {
+        let lost = match self {
+            Self::NoAnswer { .. } => true,
+            Self::PoolBusy { .. } | Self::InUse(_) | Self::Unreadable { .. } | Self::Foreign(_) => {
+                false
+            }
+            Self::Sql(error) => match code(error) {
+                // What a server says when it hangs up: it stops, or it ends this session.
+                #[cfg(feature = "postgres")]
+                Some(Code::Postgres(code)) => {
+                    code.starts_with("57P") || code.starts_with("08") || code == "25P03"
+                }
+                #[cfg(feature = "sqlite")]
+                Some(Code::Sqlite(_)) => false,
+                None => matches!(
+                    error,
+                    sqlx::Error::Io(_)
+                        | sqlx::Error::Tls(_)
+                        | sqlx::Error::Protocol(_)
+                        | sqlx::Error::WorkerCrashed
+                ),
+            },
+        };
+        if lost { LostConnection::Yes } else { LostConnection::No }
+    }
+
+    /// Whether somebody else was in the way, so that a retry may succeed at once.
+    pub(in crate::lease) fn is_busy(&self) -> bool {
+        let Self::Sql(error) = self else { return false };
+        match code(error) {
+            // A lock, a time-out of a statement, a conflict between transactions.
+            #[cfg(feature = "postgres")]
+            Some(Code::Postgres(code)) => {
+                matches!(code.as_str(), "55P03" | "57014" | "40001" | "40P01")
+            }
+            #[cfg(feature = "sqlite")]
+            Some(Code::Sqlite(code)) => matches!(code, 5 | 6),
+            None => false,
+        }
+    }
+
+    /// Whether an error that answered `COMMIT` says that the transaction was rolled back. Of all
+    /// others nobody knows: a server can commit and then fail to say so.
+    pub(in crate::lease) fn rolled_back(&self) -> bool {
+        let Self::Sql(error) = self else { return false };
+        match code(error) {
+            #[cfg(feature = "postgres")]
+            Some(Code::Postgres(code)) => {
+                matches!(code.as_str(), "40001" | "40002" | "40P01") || code.starts_with("23")
+            }
+            // Busy, locked, read-only, full, constraint: each leaves the transaction undone.
+            #[cfg(feature = "sqlite")]
+            Some(Code::Sqlite(code)) => matches!(code, 5 | 6 | 8 | 13 | 19),
+            None => false,
+        }
+    }
+
+    /// Whether a table or a column is not there.
+    pub(in crate::lease) fn is_missing_table(&self) -> bool {
+        let Self::Sql(error) = self else { return false };
+        match code(error) {
+            #[cfg(feature = "postgres")]
+            Some(Code::Postgres(code)) => {
+                matches!(code.as_str(), "42P01" | "42703" | "42883" | "42804" | "3F000")
+            }
+            #[cfg(feature = "sqlite")]
+            Some(Code::Sqlite(code)) => code == 1,
+            None => false,
+        }
+    }
+
+    /// The same in the words of the seam.
+    pub(crate) fn of_store(self, store: &str) -> StoreError {
+        let store = store.to_owned();
+        match self {
+            Self::NoAnswer { within } => StoreError::Unreachable {
+                store,
+                detail: format!("no answer within {} ms", within.as_millis()),
+                source: None,
+            },
+            Self::PoolBusy { waited } => StoreError::Throttled {
+                store,
+                detail: format!(
+                    "no connection was free for {} ms; allow more of them, or write less often",
+                    waited.as_millis()
+                ),
+            },
+            Self::InUse(detail) => StoreError::Busy { store, detail },
+            Self::Unreadable { row, detail } => StoreError::UnreadableRow { store, row, detail },
+            Self::Foreign(detail) => StoreError::ForeignSchema { store, detail },
+            Self::Sql(error) => of_sql(store, error),
+        }
+    }
+}
+
+fn of_sql(store: String, error: sqlx::Error) -> StoreError {
+    let said = match &error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        other => other.to_string(),
+    };
+    let unreachable = |store, detail, error: sqlx::Error| StoreError::Unreachable {
+        store,
+        detail,
+        source: Some(Box::new(error)),
+    };
+    match code(&error) {
+        #[cfg(feature = "postgres")]
+        Some(Code::Postgres(code)) => match code.as_str() {
+            "55P03" => StoreError::Busy {
+                store,
+                detail: "another transaction holds the row's lock, maybe one of the application's \
+                         own; it has to end first"
+                    .to_owned(),
+            },
+            "57014" | "40001" | "40P01" => StoreError::Busy { store, detail: said },
+            "42501" => StoreError::Denied { store, detail: said },
+            "3D000" => StoreError::Unusable {
+                store,
+                detail: format!("{said}: create it (CREATE DATABASE), or name another one"),
+            },
+            "25006" => unreachable(
+                store,
+                format!("{said}: this server takes no writes, it may be a standby"),
+                error,
+            ),
+            "42P01" | "3F000" => StoreError::Missing {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another schema"),
+            },
+            "42703" => StoreError::ForeignSchema {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another schema"),
+            },
+            code if code.starts_with("28") => StoreError::Denied { store, detail: said },
+            code if code.starts_with("53") => StoreError::Throttled { store, detail: said },
+            code if code.starts_with("57P") || code.starts_with("08") || code == "25P03" => {
+                unreachable(store, said, error)
+            }
+            _ => StoreError::Unusable { store, detail: said },
+        },
+        #[cfg(feature = "sqlite")]
+        Some(Code::Sqlite(code)) => match code {
+            5 | 6 => StoreError::Busy { store, detail: said },
+            3 | 8 | 23 => StoreError::Denied { store, detail: said },
+            14 => StoreError::Unusable {
+                store,
+                detail: format!("{said}: its folder must exist and be writable"),
+            },
+            26 => StoreError::ForeignSchema { store, detail: format!("{said}: name another file") },
+            1 if said.contains("no such table") => StoreError::Missing {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another file"),
+            },
+            1 => StoreError::ForeignSchema {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another file"),
+            },
+            10 | 13 => unreachable(store, said, error),
+            _ => StoreError::Unusable { store, detail: said },
+        },
+        None => match error {
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed => unreachable(store, said, error),
+            _ => StoreError::Unusable { store, detail: said },
+        },
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<Code> {
+    let sqlx::Error::Database(error) = error else { return None };
+    #[cfg(feature = "postgres")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        return Some(Code::Postgres(error.code().to_owned()));
+    }
+    #[cfg(feature = "sqlite")]
+    if let Some(code) = error.code().and_then(|code| code.parse::<i32>().ok()) {
+        return Some(Code::Sqlite(code & 0xff));
+    }
+    None
+}

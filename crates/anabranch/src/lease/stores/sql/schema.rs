@@ -1,0 +1,204 @@
+//! The tables as they have to be, and as they are found: refused if they are not ours.
+//!
+//! A migration only adds columns that may be empty, so that workers of the version before it go on
+//! during a deploy. The number of the last one is kept in the table `schema_version`, and with it
+//! the oldest version that may use the tables, so that such a worker can be started again too.
+
+use super::cell::Cell;
+use super::failure::SqlFailure;
+use super::link::SqlExecutor;
+use super::statement::{LEASE, STREAM, TABLES, WORKER};
+use super::store::SqlStore;
+use std::sync::Arc;
+
+/// What makes the tables of version 1.
+pub(in crate::lease) const TABLES_OF_1: &str = "
+CREATE TABLE {t}schema_version (
+    version {number} NOT NULL PRIMARY KEY,
+    updated_at {moment} NOT NULL DEFAULT {now}
+){end};
+CREATE TABLE {t}application (
+    application {text} NOT NULL PRIMARY KEY,
+    version {number} NOT NULL,
+    updated_at {moment} NOT NULL DEFAULT {now}
+){end};
+CREATE TABLE {t}stream (
+    application {text} NOT NULL,
+    stream {text} NOT NULL,
+    t0_ms {number} NOT NULL,
+    created_ms {number} NOT NULL,
+    first_sync_done {flag} NOT NULL,
+    updated_at {moment} NOT NULL DEFAULT {now},
+    PRIMARY KEY (application, stream)
+){end};
+CREATE TABLE {t}worker (
+    application {text} NOT NULL,
+    worker {text} NOT NULL,
+    counter {number} NOT NULL,
+    state {text} NOT NULL,
+    host {text} NOT NULL,
+    started_ms {number} NOT NULL,
+    nonce {number} NOT NULL,
+    updated_at {moment} NOT NULL DEFAULT {now},
+    PRIMARY KEY (application, worker)
+){end};
+CREATE TABLE {t}lease (
+    application {text} NOT NULL,
+    stream {text} NOT NULL,
+    shard {text} NOT NULL,
+    owner {text},
+    term {number} NOT NULL,
+    taker {text},
+    refused {flag} NOT NULL,
+    checkpoint {text} NOT NULL,
+    completed {flag} NOT NULL,
+    pending_checkpoint {text},
+    pending_state {bytes},
+    parents {text} NOT NULL,
+    children {text} NOT NULL,
+    hash_start {text},
+    hash_end {text},
+    nonce {number} NOT NULL,
+    updated_at {moment} NOT NULL DEFAULT {now},
+    PRIMARY KEY (application, stream, shard)
+){end};
+CREATE INDEX {i}lease_owner ON {t}lease (application, owner);
+";
+
+/// A column that a later version adds. It may be empty.
+pub(in crate::lease) struct AddedColumn {
+    pub(in crate::lease) table: &'static str,
+    pub(in crate::lease) column: &'static str,
+    pub(in crate::lease) kind: &'static str,
+}
+
+/// What each version after the first adds.
+pub(in crate::lease) const ADDED: [&[AddedColumn]; 3] = [
+    &[
+        AddedColumn { table: "lease", column: "bytes_per_second", kind: "{number}" },
+        AddedColumn { table: "worker", column: "streams", kind: "{text}" },
+    ],
+    &[AddedColumn { table: "schema_version", column: "min_reader", kind: "{number}" }],
+    &[AddedColumn { table: "worker", column: "lease_time_ms", kind: "{number}" }],
+];
+
+/// The version that this release makes.
+pub(in crate::lease) const VERSION: usize = 1 + ADDED.len();
+
+/// The oldest version whose workers may use tables of [`VERSION`]. They leave new columns of the
+/// rows that they write as they are: a version that can't bear this raises the number.
+pub(in crate::lease) const MIN_READER: usize = 3;
+
+const _: () = assert!(MIN_READER <= VERSION);
+
+/// What stands in the database under our names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::lease) enum FoundSchema {
+    /// Nothing.
+    Nothing,
+    /// Our tables, of this version.
+    Version(usize),
+    /// Tables of this version or of a later one that we may use.
+    Usable,
+}
+
+impl SqlStore {
+    /// What stands under our names, or why we must not touch it.
+    pub(in crate::lease) async fn find_tables(
+        &self,
+        wire: &mut SqlExecutor<'_>,
+    ) -> Result<FoundSchema, SqlFailure> {
+        let names = &self.statements.names;
+        let space = names.space();
+        let all =
+            wire.rows(&self.statements.dialect.tables.into(), vec![Cell::text(space)]).await?;
+        let is_there = |table: &str| all.contains(&vec![Cell::text(&names.listed(table))]);
+        let ours: Vec<&str> = TABLES.into_iter().filter(|table| is_there(table)).collect();
+        if ours.is_empty() {
+            return Ok(FoundSchema::Nothing);
+        }
+        if ours.len() < TABLES.len() {
+            return Err(SqlFailure::Foreign(format!(
+                "there is a table {}, and none called {}, so they are not a lease store's: name \
+                 another schema or prefix",
+                names.listed(ours[0]),
+                TABLES
+                    .iter()
+                    .find(|table| !ours.contains(table))
+                    .map_or_else(String::new, |t| names.listed(t)),
+            )));
+        }
+        let version = self.version(wire).await?;
+        if version < VERSION as u64 {
+            return Ok(FoundSchema::Version(usize::try_from(version).unwrap_or(0)));
+        }
+        if version > VERSION as u64 {
+            self.may_use(wire, version).await?;
+        }
+        self.probe(wire).await?;
+        Ok(FoundSchema::Usable)
+    }
+
+    /// Refuses tables of a later version, unless it says that ours may use them.
+    async fn may_use(&self, wire: &mut SqlExecutor<'_>, version: u64) -> Result<(), SqlFailure> {
+        let asked = self
+            .statements
+            .migration("SELECT min_reader FROM {t}schema_version WHERE version = $1");
+        let rows = wire.rows(&Arc::from(asked), vec![Cell::number(version)]).await?;
+        let known = VERSION as u64;
+        let since = match rows.into_iter().flatten().next() {
+            Some(Cell::Number(oldest @ 1..)) if oldest.cast_unsigned() <= known => return Ok(()),
+            Some(Cell::Number(oldest @ 1..)) => format!(", which those of {oldest} and later know"),
+            _ => String::new(),
+        };
+        Err(SqlFailure::Foreign(format!(
+            "its tables are of version {version}{since}, and this release knows those of {known}: \
+             use the release that made them, or a newer one; a deploy goes on with it, and can't \
+             be taken back"
+        )))
+    }
+
+    async fn version(&self, wire: &mut SqlExecutor<'_>) -> Result<u64, SqlFailure> {
+        let last = self.statements.migration("SELECT max(version) FROM {t}schema_version");
+        let rows = wire.rows(&Arc::from(last), vec![]).await.map_err(|failure| {
+            if failure.is_missing_table() { self.not_ours(failure) } else { failure }
+        })?;
+        match rows.into_iter().flatten().next() {
+            Some(Cell::Number(version @ 1..)) => Ok(version.cast_unsigned()),
+            other => Err(SqlFailure::Foreign(format!(
+                "the table {} holds {other:?} where a version belongs: name another schema or \
+                 prefix",
+                self.statements.names.listed("schema_version"),
+            ))),
+        }
+    }
+
+    /// Tables of our version have our columns, unless they are somebody else's.
+    async fn probe(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
+        let tables: [(&str, &[&str]); 4] = [
+            ("application", &["application", "version"]),
+            ("stream", &STREAM),
+            ("worker", &WORKER),
+            ("lease", &LEASE),
+        ];
+        for (table, columns) in tables {
+            let probe: Arc<str> = self.statements.probe(table, columns).into();
+            wire.rows(&probe, vec![]).await.map_err(|failure| {
+                if failure.is_missing_table() { self.not_ours(failure) } else { failure }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn not_ours(&self, failure: SqlFailure) -> SqlFailure {
+        let said = match failure {
+            SqlFailure::Sql(sqlx::Error::Database(error)) => error.message().to_owned(),
+            other => format!("{other:?}"),
+        };
+        let space = self.statements.names.space();
+        SqlFailure::Foreign(format!(
+            "{said}: the tables under {space:?} are not a lease store's; name another schema or \
+             prefix"
+        ))
+    }
+}

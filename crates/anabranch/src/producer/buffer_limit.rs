@@ -1,0 +1,171 @@
+//! Room in the buffer, in bytes: who puts takes it, and the driver frees it with each outcome.
+
+use super::queue::wake_caught;
+use super::record::PutError;
+use tokio::sync::{Semaphore, TryAcquireError};
+
+/// So much is set aside at once for small records.
+const ASIDE_BYTES: u32 = 64 * 1024;
+
+/// Room for records. Closed with the producer.
+#[derive(Debug)]
+pub(super) struct BufferLimit {
+    free: Semaphore,
+    /// All the room there is.
+    bytes: usize,
+}
+
+/// Room that is set aside for small records, so that not each of them asks for its own. Whoever finds
+/// too little frees it first, and so does the driver whenever it takes records in. It is only set
+/// aside together with a record, so nobody waits for it for long.
+#[derive(Debug, Default)]
+pub(super) struct PrepaidBytes(u32);
+
+impl PrepaidBytes {
+    /// All that is set aside, to be freed.
+    pub(super) fn try_reserve(&mut self) -> usize {
+        std::mem::take(&mut self.0) as usize
+    }
+}
+
+impl BufferLimit {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { free: Semaphore::new(bytes), bytes }
+    }
+
+    /// What a cost takes of the room. What is larger than all of it takes all of it.
+    pub(super) fn clamp(&self, cost: usize) -> u32 {
+        u32::try_from(cost.min(self.bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// Takes so much, if it is there now. It needs no place in the queue for it; whoever stands in
+    /// that is not overtaken: free room is theirs before it is anyone's. (Small records use up what
+    /// was set aside for them before.)
+    pub(super) fn take(&self, cost: u32) -> Result<bool, PutError> {
+        match self.free.try_acquire_many(cost) {
+            Ok(room) => {
+                room.forget();
+                Ok(true)
+            }
+            Err(TryAcquireError::NoPermits) => Ok(false),
+            Err(TryAcquireError::Closed) => Err(PutError::Closed),
+        }
+    }
+
+    /// Waits for so much, and takes it.
+    pub(super) async fn reserve(&self, cost: u32) -> Result<(), PutError> {
+        self.free.acquire_many(cost).await.map_err(|_| PutError::Closed)?.forget();
+        Ok(())
+    }
+
+    /// Takes so much of what is set aside, or of the room if that is too little. `false` if there
+    /// is not so much now.
+    #[inline]
+    pub(super) fn try_reserve_prepaid(&self, aside: &mut PrepaidBytes, cost: u32) -> bool {
+        if aside.0 < cost && !self.prepay(aside, cost - aside.0) {
+            return false;
+        }
+        aside.0 -= cost;
+        true
+    }
+
+    /// Sets more aside: so much at the least.
+    #[cold]
+    fn prepay(&self, aside: &mut PrepaidBytes, least: u32) -> bool {
+        for more in [least.saturating_add(ASIDE_BYTES), least] {
+            if self.take(more) == Ok(true) {
+                aside.0 += more;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Frees so much.
+    pub(super) fn release(&self, bytes: usize) {
+        if bytes > 0 {
+            wake_caught(|| self.free.add_permits(bytes));
+        }
+    }
+
+    /// Gives no more, and tells so those who wait.
+    pub(super) fn close(&self) {
+        wake_caught(|| self.free.close());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Take(u32),
+        Aside(u32),
+        FreeAside,
+        /// Frees what was taken first of what is held.
+        Free,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let cost = prop_oneof![1_u32..400, 1_u32..200_000];
+        prop_oneof![
+            1 => cost.clone().prop_map(Step::Take),
+            4 => cost.prop_map(Step::Aside),
+            1 => Just(Step::FreeAside),
+            2 => Just(Step::Free),
+        ]
+    }
+
+    proptest! {
+        /// Nothing is given twice, nothing is lost, and what is there is given.
+        #[test]
+        fn room_is_given_when_it_is_there_and_only_then(
+            bytes in 1_usize..300_000,
+            steps in proptest::collection::vec(step(), 1..200),
+        ) {
+            let room = BufferLimit::new(bytes);
+            let (mut aside, mut held) = (PrepaidBytes::default(), Vec::new());
+            for step in steps {
+                let free = bytes - held.iter().map(|cost| *cost as usize).sum::<usize>();
+                match step {
+                    Step::Take(cost) => {
+                        let taken = room.take(cost).unwrap();
+                        let there = free - aside.0 as usize >= cost as usize;
+                        prop_assert_eq!(taken, there);
+                        held.extend(taken.then_some(cost));
+                    }
+                    Step::Aside(cost) => {
+                        let taken = room.try_reserve_prepaid(&mut aside, cost);
+                        prop_assert_eq!(taken, free >= cost as usize);
+                        held.extend(taken.then_some(cost));
+                    }
+                    Step::FreeAside => room.release(aside.try_reserve()),
+                    Step::Free if held.is_empty() => {}
+                    Step::Free => room.release(held.remove(0) as usize),
+                }
+                let held: usize = held.iter().map(|cost| *cost as usize).sum();
+                prop_assert_eq!(room.free.available_permits() + aside.0 as usize + held, bytes);
+                prop_assert!(aside.0 <= ASIDE_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_all_of_it_takes_all_of_it() {
+        let room = BufferLimit::new(1_000);
+        assert_eq!(
+            [999, 1_000, 1_001, usize::MAX].map(|cost| room.clamp(cost)),
+            [999, 1_000, 1_000, 1_000]
+        );
+    }
+
+    #[test]
+    fn a_closed_room_gives_nothing() {
+        let room = BufferLimit::new(1_000);
+        room.close();
+        assert_eq!(room.take(1), Err(PutError::Closed));
+        assert!(!room.try_reserve_prepaid(&mut PrepaidBytes::default(), 1));
+    }
+}
