@@ -72,9 +72,18 @@ const EARLY_CHILD: &[&str] = &[order::PROMISE, lineage::PROMISE];
 /// What two owners at once break first: deliveries overlap, or come out of order, or come twice.
 const TWO_OWNERS: &[&str] = &[ownership::PROMISE, order::PROMISE, duplicates::PROMISE];
 
-/// Every flaw: what it is about, and the promises one of which it has to break.
-fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
-    use PlantedFlaw::{Consumer, InBatches, InStory, Producer};
+/// A flaw: its area, the flaw, and the promises of which it has to break one.
+type Case = (&'static str, PlantedFlaw, &'static [&'static str]);
+
+/// Every flaw.
+fn flaws() -> Vec<Case> {
+    let mut flaws = lease_flaws();
+    flaws.extend(consumer_flaws());
+    flaws.extend(producer_flaws());
+    flaws
+}
+
+fn lease_flaws() -> Vec<Case> {
     let own = |flaw| PlantedFlaw::Lease(Layout::Native, flaw);
     let kcl = |flaw| PlantedFlaw::Lease(Layout::Kcl, flaw);
     vec![
@@ -95,6 +104,12 @@ fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
         ),
         ("lease", kcl(LeaseFlaw::RenewsAfterExpiry), &[lease_validity::PROMISE]),
         ("lease", kcl(LeaseFlaw::SkipsTermCheck), &[fencing::PROMISE]),
+    ]
+}
+
+fn consumer_flaws() -> Vec<Case> {
+    use PlantedFlaw::{Consumer, InBatches, InStory};
+    vec![
         ("gate", Consumer(ConsumerFlaw::StartsAfterOneParent), EARLY_CHILD),
         (
             "gate",
@@ -157,6 +172,12 @@ fn flaws() -> Vec<(&'static str, PlantedFlaw, &'static [&'static str])> {
         ("dead letters", Consumer(ConsumerFlaw::CutsDeadLetter), &[delivery::DEAD_LETTERS]),
         ("exactly-once", Consumer(ConsumerFlaw::KeepsRefusedEffects), &[effects::PROMISE]),
         ("exactly-once", Consumer(ConsumerFlaw::CommitsOverAnyRow), &[effects::PROMISE]),
+    ]
+}
+
+fn producer_flaws() -> Vec<Case> {
+    use PlantedFlaw::Producer;
+    vec![
         ("producer", Producer(ProducerFlaw::NoOrder), &[checkers::producer::ORDER]),
         ("producer", Producer(ProducerFlaw::GoOn), &[checkers::producer::HOLES]),
         (

@@ -21,7 +21,7 @@ use crate::tls::{ServerTls, Tls, TlsError};
 /// let local = anabranch_local::Local::start().await?;
 /// println!("export AWS_ENDPOINT_URL_KINESIS={}", local.endpoint());
 /// local.stop().await;
-/// # Ok::<(), anabranch_local::StartError>(()) }).unwrap();
+/// # Ok::<(), anabranch_local::LocalStartError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct Local {
@@ -90,7 +90,7 @@ impl LocalBuilder {
         self
     }
 
-    /// How the engine behaves. Default: [`Options::default`].
+    /// How the engine behaves. Default: [`EngineOptions::default`].
     #[must_use]
     pub fn with_options(mut self, options: EngineOptions) -> Self {
         self.options = options;

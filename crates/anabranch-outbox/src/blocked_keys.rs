@@ -26,7 +26,7 @@ pub(crate) struct BlockedKeys {
 enum BlockReason {
     /// The first of its rows that can't be sent.
     At(i64),
-    /// It goes on: [`Going`] takes its rows, and the reader none.
+    /// It goes on: [`ResumedKey`] takes its rows, and the reader none.
     Going,
 }
 

@@ -88,7 +88,7 @@ impl Relay {
         }
     }
 
-    /// What a row becomes in the stream. Default: [`Format::Envelope`].
+    /// What a row becomes in the stream. Default: [`RowFormat::Envelope`].
     #[must_use]
     pub fn with_format(mut self, format: RowFormat) -> Self {
         self.format = format;

@@ -54,7 +54,7 @@ impl Leadership {
         Self { clock, takeover_ms, proved_ms: Arc::default() }
     }
 
-    /// The time, to be given to [`Lead::prove`] with the answer.
+    /// The time, to be given to [`Leadership::note_answer`] with the answer.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! ```no_run
-//! use anabranch_outbox::{Database, Relay, Table};
+//! use anabranch_outbox::{Database, OutboxTable, Relay};
 //!
 //! # async fn run(kinesis: anabranch::stream::AwsKinesis) -> Result<(), Box<dyn std::error::Error>> {
-//! let database = Database::at("postgres://me@db.example.com/shop")?;
-//! let relay = Relay::new(database, Table::named("outbox")?, "orders");
+//! let database = Database::from_url("postgres://me@db.example.com/shop")?;
+//! let relay = Relay::new(database, OutboxTable::named("outbox")?, "orders");
 //! relay.run(&kinesis, tokio_util::sync::CancellationToken::new()).await?;
 //! # Ok(())
 //! # }

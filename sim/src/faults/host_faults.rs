@@ -106,7 +106,7 @@ impl HostFaultRates {
         }
     }
 
-    /// As [`Chaos::foul`], and the stream may be out too.
+    /// As [`HostFaultRates::random`], and the stream may be out too.
     pub fn random_with_stream(rng: &mut Rng, lease_time_ms: u64) -> Self {
         let drought_every_ms = rng.bool().then(|| lease_time_ms * rng.u64(3..20));
         Self { drought_every_ms, ..Self::random(rng, lease_time_ms) }

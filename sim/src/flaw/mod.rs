@@ -1,8 +1,8 @@
 //! What can be broken on purpose, to see that the checkers would notice.
 //!
 //! The library has no switches for this. A flaw lives at a seam: in the rules of the store
-//! ([`rules`]), in what passes between a worker and the store ([`habits`]), or in the reader, which
-//! asks [`Habits`](habits::Habits) whether it goes on where the library said stop.
+//! ([`rules`]), in what passes between a worker and the store ([`worker`]), or in the reader, which
+//! asks [`WorkerFlaws`] whether it goes on where the library said stop.
 
 pub mod rules;
 pub mod reused_id;

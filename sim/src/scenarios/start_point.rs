@@ -5,9 +5,9 @@
 //! | TRIM_HORIZON | any | none |
 //! | a time | any | what arrived before it |
 //! | LATEST | native | what arrived before the time that the first worker noted |
-//! | LATEST | KCL's | what came before the first row, and what a worker passes over that asks what LATEST is ([`Tap`]) |
+//! | LATEST | KCL's | what came before the first row, and what a worker passes over that asks what LATEST is ([`LatestTracker`]) |
 //!
-//! [`Tap`]: crate::latest_tracker::Tap
+//! [`LatestTracker`]: crate::latest_tracker::LatestTracker
 
 use crate::fleet::ConsumerFleet;
 use crate::record_source::{RecordSource, SimRecord};

@@ -112,7 +112,7 @@ impl StringTable {
         Lookup::New { number: offset(self.len()), hash }
     }
 
-    /// Adds a string that [`Table::find`] found to be new, with the hash that it gave.
+    /// Adds a string that [`StringTable::find`] found to be new, with the hash that it gave.
     #[inline]
     pub(super) fn push(&mut self, text: &[u8], hash: u32) {
         if (self.len() + 1) * 2 > self.slots.len() {

@@ -46,6 +46,3 @@ pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
 pub use table::{Layout, LeaseTable};
 pub use worker_row::{WorkerId, WorkerRow, WorkerState};
 pub use write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
-
-#[cfg(test)]
-mod history;

@@ -48,7 +48,7 @@ pub struct Lease {
     /// ownership. KCL: the counter that every write of the owner moves.
     pub term: u64,
     /// Whether another worker has asked for the lease. In KCL's layout only a worker of this library
-    /// can be asked: see [`WorkerId::hands_over`].
+    /// can be asked: see [`WorkerId::supports_hand_over`].
     pub hand_over: HandOver,
     /// Up to where the shard is done.
     pub checkpoint: Checkpoint,

@@ -40,6 +40,3 @@ pub use machine::{
 pub use paged_queue::QueuedRecord;
 pub use pending::{AcceptedRecord, OfferedRecord, PendingRecord, RecordContent};
 pub use stopped_keys::OrderingKey;
-
-#[cfg(test)]
-mod history;

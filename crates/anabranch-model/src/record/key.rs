@@ -72,7 +72,7 @@ impl PartitionKey {
     }
 
     /// Takes a part of shared bytes as a key that the caller has found to be UTF-8, as
-    /// [`Key::of_slice`] does with any part.
+    /// [`PartitionKey::of_slice`] does with any part.
     #[inline]
     pub(crate) fn of_checked(bytes: &Bytes, range: Range<usize>) -> Self {
         let len = range.len();
@@ -91,7 +91,7 @@ impl PartitionKey {
     }
 
     /// The key as text. It checks the bytes again, which is cheaper than it is worth `unsafe` to
-    /// avoid; where bytes do, use [`Key::as_bytes`].
+    /// avoid; where bytes do, use [`PartitionKey::as_bytes`].
     #[expect(clippy::missing_panics_doc, reason = "the bytes were checked when the key was made")]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.as_bytes()).expect("a key is made of checked UTF-8 only")

@@ -52,10 +52,10 @@ pub enum MetricsLevel {
 ///
 /// ```no_run
 /// # async fn run(consumer: anabranch::consumer::Consumer) -> Result<(), Box<dyn std::error::Error>> {
-/// use anabranch::cloudwatch::{CloudWatch, Level};
+/// use anabranch::cloudwatch::{CloudWatch, MetricsLevel};
 ///
 /// let config = anabranch::stream::aws::config_from_env().await?;
-/// let metrics = CloudWatch::new(&config, "mailer").with_level(Level::Summary);
+/// let metrics = CloudWatch::new(&config, "mailer").with_level(MetricsLevel::Summary);
 /// let consumer = consumer.with_events(metrics.events());
 /// let publishing = metrics.run(std::future::pending());
 /// # let _ = (consumer, publishing); Ok(()) }
@@ -114,7 +114,7 @@ impl CloudWatch {
         }
     }
 
-    /// How much is published. Default: [`Level::Detailed`], as in KCL.
+    /// How much is published. Default: [`MetricsLevel::Detailed`], as in KCL.
     #[must_use]
     pub fn with_level(self, level: MetricsLevel) -> Self {
         self.lock().scribe.level = level;
@@ -129,7 +129,7 @@ impl CloudWatch {
         self
     }
 
-    /// Adds the dimension `StreamId`, the stream's name, to the metrics of shards: for an
+    /// Adds the dimension `KclStreamId`, the stream's name, to the metrics of shards: for an
     /// application that reads several streams.
     #[must_use]
     pub fn with_stream_dimension(self) -> Self {

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// hold at least as many as a sender may have under way at a time.
 ///
 /// ```
-/// use anabranch::consumer::Repeats;
+/// use anabranch::consumer::Deduplicator;
 ///
-/// let repeats = Repeats::remembering(100_000);
+/// let seen = Deduplicator::with_capacity(100_000);
 /// let mut handled = Vec::new();
 /// for (id, event) in [("1", "paid"), ("2", "sent"), ("1", "paid")] {
-///     if !repeats.holds(id) {
+///     if !seen.contains(id) {
 ///         handled.push(event);
-///         repeats.remember(id);
+///         seen.insert(id);
 ///     }
 /// }
 /// assert_eq!(handled, ["paid", "sent"]);

@@ -36,7 +36,7 @@ impl Heartbeat {
         Self { state, delivers_until_ms, changed: Notify::new() }
     }
 
-    /// Whether the owner may deliver: [`Tenure::Delivers`], without a lock.
+    /// Whether the owner may deliver: [`LeaseValidity::Valid`], without a lock.
     #[inline]
     pub(crate) fn may_deliver(&self, now_ms: u64) -> bool {
         now_ms < self.delivers_until_ms.load(Ordering::Acquire)

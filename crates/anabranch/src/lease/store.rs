@@ -38,7 +38,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// What is to be seen on the table before work begins: whether somebody else works there.
-    /// [`judge`](anabranch_model::lease::survey::judge) says what follows. A store of our own has
+    /// [`KclProbe`] says what follows. A store of our own has
     /// nothing to tell.
     fn probe(&self) -> impl Future<Output = Result<KclProbe, StoreError>> + Send {
         async { Ok(KclProbe::default()) }
@@ -84,7 +84,7 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Applies one write, if its condition holds.
     ///
-    /// A write that may have been applied, or may still be, is [`Outcome::Unknown`]. An error says
+    /// A write that may have been applied, or may still be, is [`WriteOutcome::Unknown`]. An error says
     /// that it was not and will not be.
     fn write(&self, write: &Write)
     -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;

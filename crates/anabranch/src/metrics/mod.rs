@@ -6,7 +6,7 @@
 //! use anabranch::event::Events;
 //!
 //! let events = anabranch::metrics::listener();          // metrics alone
-//! let events = events.and(Events::to(|event| println!("{event:?}")));   // and a listener of one's own
+//! let events = events.and(Events::new(|event| println!("{event:?}")));   // and a listener of one's own
 //! # let _ = events;
 //! ```
 

@@ -110,7 +110,7 @@ impl Completions {
         TicketSlot { place: self.current, cost, at }
     }
 
-    /// Takes the outcome of a ticket, which is told by [`Desk::tell`].
+    /// Takes the outcome of a ticket, which is told by [`Completions::publish`].
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
     pub(super) fn complete(

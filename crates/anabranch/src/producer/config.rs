@@ -79,7 +79,7 @@ impl ProducerBuilder {
         }
     }
 
-    /// Whether keys keep their order. Default: [`Order::Strict`].
+    /// Whether keys keep their order. Default: [`KeyOrder::Strict`].
     #[must_use]
     pub fn with_order(mut self, order: KeyOrder) -> Self {
         self.settings.order = order;
@@ -96,7 +96,7 @@ impl ProducerBuilder {
         self
     }
 
-    /// What a hole does to its key, in strict order. Default: [`Holes::StopKey`].
+    /// What a hole does to its key, in strict order. Default: [`OnFailure::StopKey`].
     #[must_use]
     pub fn with_on_failure(mut self, holes: OnFailure) -> Self {
         self.settings.on_failure = holes;

@@ -13,10 +13,10 @@
 //! ```
 //! # use anabranch::producer::{Bulk, Outcome, Producer};
 //! # use anabranch::stream::LocalKinesis;
-//! # use anabranch_local::{Clock, Engine, Options, op::create_stream};
+//! # use anabranch_local::{Clock, Engine, EngineOptions, op::create_stream};
 //! # use std::{sync::Arc, time::Duration};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-//! # let engine = Arc::new(Engine::new(Options::instant(), Clock::system()));
+//! # let engine = Arc::new(Engine::new(EngineOptions::instant(), Clock::system()));
 //! # engine.create_stream(&create_stream::Request {
 //! #     stream_name: Some("orders".to_owned()),
 //! #     shard_count: Some(2),
@@ -33,8 +33,8 @@
 //! bulk.push("customer-8", "paid");
 //! let outcomes = producer.put_bulk(bulk).await?.await;
 //! assert!(outcomes.all_placed());
-//! let account = producer.close(Duration::from_secs(10)).await;
-//! assert_eq!(account.placed, 3);
+//! let summary = producer.close(Duration::from_secs(10)).await;
+//! assert_eq!(summary.placed, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

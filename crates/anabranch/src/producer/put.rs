@@ -253,7 +253,7 @@ impl Producer {
     ///
     /// Records that are put from now on have no order against the records that stopped the key.
     ///
-    /// After more keys stopped than [`Builder::with_max_stopped_keys`] allows, every key is stopped.
+    /// After more keys stopped than [`ProducerBuilder::with_max_stopped_keys`] allows, every key is stopped.
     /// Then this lets the one key go on, whether it is among [`Producer::stopped_keys`] or not, for
     /// as many keys as that option allows; `false` beyond them. [`Producer::resume_all`] lets all
     /// go on.

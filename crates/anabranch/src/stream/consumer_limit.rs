@@ -10,9 +10,11 @@ use anabranch_model::retry::Fault;
 
 /// Consumers of one account that may be in the state CREATING at once.
 const CREATING_AT_ONCE: usize = 5;
+#[cfg(feature = "aws")]
 /// How the service begins its message when calls come too fast.
 const TOO_FAST: &str = "Rate exceeded";
 
+#[cfg(feature = "aws")]
 /// Whether the message by itself says that calls came too fast.
 pub(super) fn is_rate(message: &str) -> bool {
     message.contains(TOO_FAST)

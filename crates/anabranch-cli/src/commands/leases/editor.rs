@@ -53,7 +53,7 @@ impl<'a> LeaseEditor<'a> {
     }
 
     /// For a change that takes many writes. The first of them leaves a row that says which
-    /// `command` it is, until [`finish`](Self::finish): killed in between, it leaves that row for
+    /// `command` it is, until [`remove_marker`](Self::remove_marker): killed in between, it leaves that row for
     /// the doctor to find. KCL's table has no room for it.
     pub(super) fn with_marker(store: &'a AnyStore, command: String) -> Self {
         let command = (store.layout() == Layout::Native).then_some(command);

@@ -154,7 +154,7 @@ impl PutSink {
     }
 
     /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
-    /// over, which is done for many at once: see [`Sink::hand_over`].
+    /// over, which is done for many at once: see [`PutSink::hand_over`].
     pub(crate) async fn put(
         &mut self,
         origin: RecordOrigin,

@@ -48,7 +48,7 @@ pub(super) struct EntryLocation {
     pub(super) file: u64,
     /// The bytes that it takes there.
     pub(super) bytes: u64,
-    /// Whether that file is full now: it is time for [`Journal::rotate`].
+    /// Whether that file is full now: it is time for [`JournalFiles::rotate`].
     pub(super) full: bool,
 }
 
@@ -157,7 +157,7 @@ impl JournalFiles {
         self.inner.writer().next - 1
     }
 
-    /// Whether the newest file is full: it is time for [`Journal::rotate`].
+    /// Whether the newest file is full: it is time for [`JournalFiles::rotate`].
     pub(super) fn is_full(&self) -> bool {
         let writer = self.inner.writer();
         writer.length >= writer.full_at && writer.broken.is_none()

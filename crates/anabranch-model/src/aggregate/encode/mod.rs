@@ -215,7 +215,7 @@ impl AggregateBuilder {
     }
 
     /// The same, with a mark if there are several records. The container is then larger than
-    /// [`Builder::size`] says, by [`MARK_MAX_BYTES`](super::dedup_tag::MARK_MAX_BYTES) at the most.
+    /// [`AggregateBuilder::size`] says, by [`MARK_MAX_BYTES`](super::dedup_tag::MARK_MAX_BYTES) at the most.
     pub fn close_tagged(&mut self, mark: DedupTag) -> Option<UnsealedRecord> {
         if let [_, .., last] = self.added[..] {
             // The field goes behind the last record's others, so only its length changes.

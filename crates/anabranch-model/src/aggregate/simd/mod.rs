@@ -46,7 +46,7 @@ impl SimdWidth {
 }
 
 /// The digest of each message, in their order. The processor has to have the width, as
-/// [`Width::widest`] says; a narrower one than that it has too.
+/// [`SimdWidth::widest`] says; a narrower one than that it has too.
 pub(super) fn digest_many(width: SimdWidth, messages: &[&[u8]]) -> Vec<Digest> {
     let mut digests = Vec::with_capacity(messages.len());
     let mut padding = [[0; BLOCK_BYTES]; avx512::LANES];

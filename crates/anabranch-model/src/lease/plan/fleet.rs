@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// After how many lease times a lease that nobody hands over may be asked for again.
 pub(super) const ASK_AGAIN_LEASE_TIMES: u64 = 10;
 
-/// Where a lease that counts stands. Workers are indices into [`Fleet::takers`].
+/// Where a lease that counts stands. Workers are indices into [`PlannerFleet::takers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseStatus {
     /// It may be taken at once.

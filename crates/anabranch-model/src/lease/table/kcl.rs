@@ -22,7 +22,7 @@
 //! difference. There are no worker rows and no facts; a 2.x worker would not survive rows that are
 //! not leases.
 //!
-//! Hand-over is ours alone, between workers whose ids say so ([`WorkerId::hands_over`]). Java's
+//! Hand-over is ours alone, between workers whose ids say so ([`WorkerId::supports_hand_over`]). Java's
 //! writes leave it on the row, so it counts only while the owner is such a worker, and every take
 //! by a worker of ours forgets it. A name moves no counter: it would look like a renewal.
 

@@ -1,6 +1,6 @@
 //! The rules of a lease table: what each write needs and what it does.
 //!
-//! Each layout is a set of pure transitions from one row to the next. [`Table`] keeps whole
+//! Each layout is a set of pure transitions from one row to the next. [`LeaseTable`] keeps whole
 //! applications by them: it is the memory store, and the reference that other stores are held
 //! against. A store with transactions reads the row, calls the same transition and writes the row
 //! back; a store with conditional writes states the same condition in its own language, and learns

@@ -184,7 +184,7 @@ impl<T> Machine<T> {
     }
 
     /// Takes records, each in its order behind those before it: their tickets, and each by its place
-    /// among them, first its hash alone. Outcomes come as [`Action::Settle`].
+    /// among them, first its hash alone. Outcomes come as [`Action::Complete`].
     pub fn put_all<'a>(
         &mut self,
         tickets: impl Iterator<Item = T>,

@@ -63,7 +63,7 @@ pub enum DeadLetterQueue {
     Table(DeadLetterTable),
     /// In another stream, by the consumer's own Kinesis, under the same partition key. Its data is
     /// the record's with a line of JSON before it, so the stream has to take records that are some
-    /// kilobytes larger. [`Parked::of`] reads it again.
+    /// kilobytes larger. [`DeadLetter::of`] reads it again.
     Stream(StreamName),
 }
 
@@ -112,7 +112,7 @@ pub enum DeadLetterError {
     /// A stream is not redriven like a file.
     #[error(
         "what was parked in the stream {0} is redriven by a consumer of {0}, whose handler takes \
-         each record apart by `Parked::of`"
+         each record apart by `DeadLetter::of`"
     )]
     RedriveByConsumer(StreamName),
 }

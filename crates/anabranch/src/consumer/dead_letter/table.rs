@@ -129,7 +129,7 @@ impl DeadLetterTable {
         stored.map_err(|source| self.failed(source))
     }
 
-    /// Gives every parked record to `handle`, see [`Park::redrive`](super::Park::redrive).
+    /// Gives every parked record to `handle`, see [`DeadLetterQueue::redrive`](super::DeadLetterQueue::redrive).
     pub(in crate::consumer) async fn redrive<F, T, E>(
         &self,
         handle: F,

@@ -76,7 +76,7 @@ pub trait Work: Send + Sync + 'static {
     }
 
     /// Every record of the closed shard was handled. Its end is written after `Ok`; on an error it
-    /// is asked again. A stop leaves it its grace; [`Work::stop_soon`] comes at its beginning.
+    /// is asked again. A stop leaves it its grace; [`Work::begin_stop`] comes at its beginning.
     fn ended(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
         async { Ok(()) }
     }
@@ -113,7 +113,7 @@ pub trait Work: Send + Sync + 'static {
 }
 
 /// Nobody takes records of the shard any more, so those of the call were not tried: they are
-/// neither done nor failed. [`Work::gives_up`] says what becomes of the shard.
+/// neither done nor failed. [`Work::wait_gave_up`] says what becomes of the shard.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody takes the shard's records any more")]
 pub(super) struct NotAccepted;

@@ -65,7 +65,7 @@ impl Progress {
     }
 
     /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have
-    /// arrived when [`Progress::sent`] says so.
+    /// arrived when [`Progress::note_sent`] says so.
     pub(super) fn note_dispatched(&self, to: Position, counts: impl Iterator<Item = usize>) {
         let mut inside = self.lock();
         let before = inside.given;

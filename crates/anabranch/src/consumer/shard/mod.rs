@@ -274,7 +274,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Tells the user's code that the shard is about to be read: `Again` if it may be.
+    /// Tells the user's code that the shard is about to be read: `Gate` if it may be.
     async fn begin(&self) -> SessionEnd {
         let calling = self.vitals.calling();
         let begun = tokio::select! {

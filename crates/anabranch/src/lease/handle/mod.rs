@@ -27,10 +27,10 @@ use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::fmt;
 use std::sync::Arc;
 
-/// The right to read one shard, from the moment that its gate is open until [`Grip::finish`].
+/// The right to read one shard, from the moment that its gate is open until [`LeaseHandle::finish`].
 ///
-/// Nobody else delivers the shard's records while [`Grip::may_deliver`] says yes. A grip that is
-/// dropped counts as [`How::Failed`].
+/// Nobody else delivers the shard's records while [`LeaseHandle::may_deliver`] says yes. A grip that is
+/// dropped counts as [`FinishReason::Failed`].
 pub struct LeaseHandle<S: LeaseStore, A: StreamApi> {
     /// What the coordinator knows of it too.
     held: Arc<HeldLease>,
@@ -41,16 +41,16 @@ pub struct LeaseHandle<S: LeaseStore, A: StreamApi> {
 /// Why whoever runs a shard is to stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StopReason {
-    /// Finish what was begun, checkpoint, and [`Grip::finish`] with [`How::Drained`]. Still the
+    /// Finish what was begun, checkpoint, and [`LeaseHandle::finish`] with [`FinishReason::Drained`]. Still the
     /// owner until then.
     Drain {
         /// By the worker's clock: at this moment drop the handler's future, or say
-        /// [`Grip::cant_stop`].
+        /// [`LeaseHandle::refuse_hand_over`].
         deadline_ms: u64,
         /// What for.
         why: DrainReason,
     },
-    /// The lease is lost: deliver nothing more, and checkpoint nothing. [`Grip::finish`] says how
+    /// The lease is lost: deliver nothing more, and checkpoint nothing. [`LeaseHandle::finish`] says how
     /// it ended, but nothing is written.
     Lost,
 }
@@ -67,7 +67,7 @@ pub enum DrainReason {
     Stopping,
     /// The stream is no longer to be read.
     StreamRemoved,
-    /// The stream was deleted, and perhaps created again. [`Grip::may_deliver`] says no from now
+    /// The stream was deleted, and perhaps created again. [`LeaseHandle::may_deliver`] says no from now
     /// on.
     StreamRecreated,
 }
@@ -77,7 +77,7 @@ pub enum DrainReason {
 pub enum FinishReason {
     /// No handler runs any more, and everything done is checkpointed.
     Drained,
-    /// The shard's end was written by [`Grip::end`] or [`Grip::gone`].
+    /// The shard's end was written by [`LeaseHandle::end`] or [`LeaseHandle::resolve_missing`].
     Ended,
     /// It can't be read on for now. The lease is given back after a pause.
     Failed,
@@ -126,8 +126,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         self.held.wait_until_may_deliver(&self.context.clock).await
     }
 
-    /// Waits until the reading has to stop. After [`Stop::Drain`] it waits for the next reason:
-    /// another drain, if that one was refused by [`Grip::cant_stop`], or the loss of the lease.
+    /// Waits until the reading has to stop. After [`StopReason::Drain`] it waits for the next reason:
+    /// another drain, if that one was refused by [`LeaseHandle::refuse_hand_over`], or the loss of the lease.
     pub async fn wait_for_stop(&self) -> StopReason {
         self.held.wait_for_stop(&self.context.clock).await
     }

@@ -34,7 +34,7 @@ const WRITERS: usize = 1;
 /// # let path = folder.path().join("leases.db");
 /// let store = SqliteStore::open(path, "billing")?;
 /// store.prepare().await?;
-/// assert_eq!(store.look().await?.version, Some(0));
+/// assert_eq!(store.poll().await?.version, Some(0));
 /// # Ok(())
 /// # }
 /// ```

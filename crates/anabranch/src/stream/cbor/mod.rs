@@ -7,7 +7,7 @@
 //!
 //! It costs less CPU than JSON: no base64, no escapes, and record data that are slices of the
 //! reply. Credentials, signatures, endpoints and typed errors stay the SDK's. What an endpoint
-//! shows of itself decides which of the two is spoken: see [`spoken`].
+//! shows of itself decides which of the two is spoken: see [`wire_format`].
 
 mod body;
 mod encode;

@@ -4,7 +4,7 @@
 //! another idea of the target would steal what Java steals back.
 //!
 //! One thing differs, and Java sees nothing of it: from a worker that hands leases over
-//! ([`WorkerId::hands_over`]) none is stolen. It is asked, for as many as the target leaves, and a
+//! ([`WorkerId::supports_hand_over`]) none is stolen. It is asked, for as many as the target leaves, and a
 //! lease that is on its way counts for the worker that asked.
 
 use super::fleet::ASK_AGAIN_LEASE_TIMES;

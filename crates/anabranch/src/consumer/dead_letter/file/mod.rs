@@ -72,7 +72,7 @@ impl DeadLetterFile {
         })
     }
 
-    /// Gives every parked record to `handle`, see [`Park::redrive`].
+    /// Gives every parked record to `handle`, see [`DeadLetterQueue::redrive`].
     pub(in crate::consumer) async fn redrive<F, T, E>(
         &self,
         handle: F,
@@ -118,7 +118,7 @@ impl DeadLetterQueue {
     /// has done. When it fails for a record, later records of that key stay parked too; other keys
     /// go on. Killed in between, the next redrive goes on where this one was.
     ///
-    /// Only one redrive runs at a time: another gets [`ParkError::Busy`], until this one or its
+    /// Only one redrive runs at a time: another gets [`DeadLetterError::Busy`], until this one or its
     /// process ends. Consumers may park on meanwhile. All parked records of a file are held in memory.
     pub async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
     where

@@ -28,7 +28,7 @@ const MOST: usize = 10_000;
 /// * Records whose call failed or panicked come again (KCL skips them), as
 ///   [`OnError`](crate::consumer::OnError) says.
 /// * The future of a call is dropped when the lease is lost, or at the end of a stop's grace.
-/// * One that can't go on fails with [`StartOver`]: a new one is made, and begins at the last
+/// * One that can't go on fails with [`RestartProcessor`]: a new one is made, and begins at the last
 ///   checkpoint.
 /// * [`ShardProcessor::lease_lost`] comes only after `initialize` has returned `Ok`. One of it and
 ///   `shard_ended` is the last call: after a `shard_ended` that has checkpointed and returned `Ok`

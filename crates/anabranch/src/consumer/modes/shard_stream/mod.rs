@@ -34,7 +34,7 @@ const OFFERED: usize = 1;
 /// keys is kept by whoever handles the records of each shard in order.
 ///
 /// The worker runs in a task of its own. Take the shards as they come: one that waits to be taken
-/// is not read, and is told as standing still in time (`WatchLimits::handler_ms`). One of them waits
+/// is not read, and is told as standing still in time (`WatchdogLimits::handler_ms`). One of them waits
 /// as if it were taken: it is told when no more of its records fit.
 ///
 /// Dropped, the worker stops at once, as in a crash; [`ShardStreams::stop`] stops it in order.

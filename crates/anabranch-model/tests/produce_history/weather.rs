@@ -1,10 +1,10 @@
 //! The trouble that a history draws, and its planted flaws.
 
-use crate::produce::settings::Aggregation;
+use anabranch_model::produce::settings::Aggregation;
 
 /// Planted flaws, to see that the oracle notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProduceHistoryFlaw {
+pub(crate) enum ProduceHistoryFlaw {
     /// Nothing.
     None,
     /// Several containers of a lane go in one request and side by side.
@@ -24,26 +24,26 @@ pub(super) enum ProduceHistoryFlaw {
 /// The kinds of trouble that a run draws.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
-pub(super) struct NetworkFaultRates {
-    pub(super) aggregation: Aggregation,
+pub(crate) struct NetworkFaultRates {
+    pub(crate) aggregation: Aggregation,
     /// Entries that fail, in a hundred.
-    pub(super) entry_failures: u64,
+    pub(crate) entry_failures: u64,
     /// Requests that go wrong, in a hundred.
-    pub(super) request_failures: u64,
+    pub(crate) request_failures: u64,
     /// Lists that fail, in a hundred. 100 is for ever.
-    pub(super) list_failures: u64,
+    pub(crate) list_failures: u64,
     /// Requests that are refused for good, in a thousand.
-    pub(super) refusals: u64,
+    pub(crate) refusals: u64,
     /// Whether the caller is refused for some time, again and again, and single entries with it.
-    pub(super) denials: bool,
-    pub(super) deadline_ms: Option<u64>,
-    pub(super) reshards: bool,
-    pub(super) recreations: bool,
-    pub(super) numbered: bool,
-    pub(super) tight_rate: bool,
+    pub(crate) denials: bool,
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) reshards: bool,
+    pub(crate) recreations: bool,
+    pub(crate) numbered: bool,
+    pub(crate) tight_rate: bool,
 }
 
-pub(super) const CALM: NetworkFaultRates = NetworkFaultRates {
+pub(crate) const CALM: NetworkFaultRates = NetworkFaultRates {
     aggregation: Aggregation::ByShard,
     entry_failures: 0,
     request_failures: 0,
@@ -57,7 +57,7 @@ pub(super) const CALM: NetworkFaultRates = NetworkFaultRates {
     tight_rate: false,
 };
 
-pub(super) const STORM: NetworkFaultRates = NetworkFaultRates {
+pub(crate) const STORM: NetworkFaultRates = NetworkFaultRates {
     entry_failures: 30,
     request_failures: 25,
     list_failures: 20,

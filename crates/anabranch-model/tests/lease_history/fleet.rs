@@ -1,21 +1,21 @@
 //! The workers of an application, each step of each shard's reader on its own.
 
-use super::stream::{SeededRng, Stream};
-use crate::coverage;
-use crate::ids::ShardId;
-use crate::lease::{
+use crate::stream::{SeededRng, Stream};
+use anabranch_model::coverage::holes;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{
     Gate, GateEvidence, GateListing, Lease, NewLease, OnInconsistentChild, Protocol, RowState,
     WaitReason, first_sync, gate, sync,
 };
-use crate::lineage::Lineage;
-use crate::position::{Position, StartPosition};
+use anabranch_model::lineage::Lineage;
+use anabranch_model::position::{Position, StartPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// What is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum LeaseHistoryFlaw {
+pub(crate) enum LeaseHistoryFlaw {
     None,
     /// A merged child starts when one of its parents has ended.
     OneParentSuffices,
@@ -31,14 +31,14 @@ pub(super) enum LeaseHistoryFlaw {
 
 /// How often the interesting things happened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HistoryCounts {
-    pub(super) merges_started: u32,
-    pub(super) waited_for_ancestor: u32,
-    pub(super) waited_for_unlisted: u32,
-    pub(super) opened_without_row: u32,
-    pub(super) lost_shards: u32,
-    pub(super) lost_rangeless: u32,
-    pub(super) repairs: u32,
+pub(crate) struct HistoryCounts {
+    pub(crate) merges_started: u32,
+    pub(crate) waited_for_ancestor: u32,
+    pub(crate) waited_for_unlisted: u32,
+    pub(crate) opened_without_row: u32,
+    pub(crate) lost_shards: u32,
+    pub(crate) lost_rangeless: u32,
+    pub(crate) repairs: u32,
 }
 
 impl AddAssign for HistoryCounts {
@@ -78,7 +78,7 @@ impl Default for ReaderPhase {
     }
 }
 
-pub(super) struct HistoryFleet {
+pub(crate) struct HistoryFleet {
     /// The table.
     rows: BTreeMap<ShardId, Lease>,
     /// The readers of unfinished rows that have begun anything.
@@ -93,14 +93,14 @@ pub(super) struct HistoryFleet {
     flaw: LeaseHistoryFlaw,
     /// Whether some rows lack their range, as old versions of KCL leave them.
     rangeless: bool,
-    pub(super) seen: HistoryCounts,
+    pub(crate) seen: HistoryCounts,
     /// What happened, in words, for whoever has to find out why a history went wrong.
     story: Vec<String>,
 }
 
 impl HistoryFleet {
     /// The first sync, with crashes of which each leaves some rows behind.
-    pub(super) fn start(stream: &mut Stream, dice: &mut SeededRng, flaw: LeaseHistoryFlaw) -> Self {
+    pub(crate) fn start(stream: &mut Stream, dice: &mut SeededRng, flaw: LeaseHistoryFlaw) -> Self {
         let start = match dice.below(3) {
             0 => StartPosition::TrimHorizon,
             1 => StartPosition::Latest,
@@ -164,7 +164,7 @@ impl HistoryFleet {
     }
 
     /// Lets the reader of one unfinished row do one thing.
-    pub(super) fn step(&mut self, stream: &Stream, dice: &mut SeededRng) -> Result<(), String> {
+    pub(crate) fn step(&mut self, stream: &Stream, dice: &mut SeededRng) -> Result<(), String> {
         let unfinished: Vec<_> = self.rows.values().filter(|row| !row.is_ended()).collect();
         let Some(row) = dice.pick(&unfinished).map(|row| (*row).clone()) else { return Ok(()) };
         let id = row.key.shard.clone();
@@ -341,7 +341,7 @@ impl HistoryFleet {
     }
 
     /// A worker dies: what its reader knew is gone, what it wrote stays.
-    pub(super) fn crash(&mut self, dice: &mut SeededRng) {
+    pub(crate) fn crash(&mut self, dice: &mut SeededRng) {
         let reading: Vec<_> = self.phases.keys().cloned().collect();
         if let Some(id) = dice.pick(&reading) {
             self.phases.remove(id);
@@ -349,7 +349,7 @@ impl HistoryFleet {
     }
 
     /// A sync over existing rows, which may die half-way.
-    pub(super) fn audit(&mut self, stream: &Stream, dice: &mut SeededRng) {
+    pub(crate) fn audit(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let rows: Vec<_> = self.rows.values().cloned().collect();
         let list = stream.any_list(dice);
         let new = sync(&list, &rows, self.start, self.protocol, OnInconsistentChild::Refuse);
@@ -361,7 +361,7 @@ impl HistoryFleet {
     }
 
     /// A finished row goes when a full list no longer shows its shard.
-    pub(super) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut SeededRng) {
+    pub(crate) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let finished: Vec<_> = self.rows.values().filter(|row| row.is_ended()).collect();
         let Some(id) = dice.pick(&finished).map(|row| row.key.shard.clone()) else { return };
         if !stream.knows(&id) {
@@ -371,16 +371,16 @@ impl HistoryFleet {
     }
 
     /// Whether nothing is left to do but to read the open shards.
-    pub(super) fn is_at_rest(&self, stream: &Stream) -> bool {
+    pub(crate) fn is_at_rest(&self, stream: &Stream) -> bool {
         self.rows.values().filter(|row| !row.is_ended()).all(|row| {
             let reading = matches!(self.phases.get(&row.key.shard), Some(ReaderPhase::Reading));
             reading && stream.closed_at(&row.key.shard).is_none()
         })
     }
 
-    pub(super) fn check_nothing_is_lost(&self, stream: &Stream) -> Result<(), String> {
+    pub(crate) fn check_nothing_is_lost(&self, stream: &Stream) -> Result<(), String> {
         let read = self.rows.values().filter(|row| !row.is_ended());
-        let holes = coverage::holes(read.map(|row| stream.get(&row.key.shard).range));
+        let holes = holes(read.map(|row| stream.get(&row.key.shard).range));
         if !holes.is_empty() {
             return Err(format!("nobody reads {holes:?}: {}", self.describe(stream)));
         }
@@ -394,7 +394,7 @@ impl HistoryFleet {
     }
 
     /// The story so far and the shards of the stream.
-    pub(super) fn describe(&self, stream: &Stream) -> String {
+    pub(crate) fn describe(&self, stream: &Stream) -> String {
         let shards: Vec<_> = stream
             .all()
             .map(|shard| {

@@ -2,13 +2,15 @@
 //!
 //! A failing run prints its seed; the same seed gives the same run.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod weather;
 mod service;
 mod oracle;
 mod world;
 mod throughput;
 
-use super::settings::Aggregation;
+use anabranch_model::produce::settings::Aggregation;
 use weather::{CALM, NetworkFaultRates, ProduceHistoryFlaw, STORM};
 use world::ProduceWorld;
 

@@ -1,14 +1,16 @@
 //! Throughput: one hot key and one container on its way use a shard to its limit.
 
-use crate::bucket::{Admission, Allowance, Bucket};
-use crate::hash::{HashKey, HashRange};
-use crate::ids::ShardId;
-use crate::lineage::Shard;
-use crate::produce::settings::{Aggregation, ProducerSettings};
-use crate::produce::{Action, EntryResult, Machine, OfferedRecord, PutRequest, RecordContent};
-use crate::record::PartitionKey;
-use crate::retry::Fault;
-use crate::sequence::SequenceNumber;
+use anabranch_model::bucket::{Admission, Allowance, Bucket};
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lineage::Shard;
+use anabranch_model::produce::settings::{Aggregation, ProducerSettings};
+use anabranch_model::produce::{
+    Action, EntryResult, Machine, OfferedRecord, PutRequest, RecordContent,
+};
+use anabranch_model::record::PartitionKey;
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

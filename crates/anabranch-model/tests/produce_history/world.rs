@@ -1,33 +1,32 @@
 //! The machine, a tiny service, and a network between them that does its worst.
 
-use super::oracle::Oracle;
-use super::service::Service;
-use super::weather::{NetworkFaultRates, ProduceHistoryFlaw};
-use crate::aggregate::decode::{DecodedAggregate, decode};
-use crate::hash::{HashKey, HashRange};
-use crate::lineage::Shard;
-use crate::produce::settings::{KeyOrder, OnFailure, ProducerSettings};
-use crate::produce::{
+use crate::oracle::Oracle;
+use crate::service::{Service, distinct_hashes};
+use crate::weather::{NetworkFaultRates, ProduceHistoryFlaw};
+use anabranch_model::hash::HashKey;
+use anabranch_model::lineage::Shard;
+use anabranch_model::produce::settings::{KeyOrder, OnFailure, ProducerSettings};
+use anabranch_model::produce::{
     Action, EntryResult, Machine, MachineNotice, OfferedRecord, OrderingKey, PutReply, PutRequest,
     RecordContent, RequestEntry, ShardListRead,
 };
-use crate::record::{PartitionKey, Record};
-use crate::retry::{Backoff, Fault};
-use crate::sequence::SequenceNumber;
+use anabranch_model::record::PartitionKey;
+use anabranch_model::retry::{Backoff, Fault};
+use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A record: the number of its key, and its place among the key's puts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PutName(pub(super) u32, pub(super) u32);
+pub(crate) struct PutName(pub(crate) u32, pub(crate) u32);
 
 impl PutName {
     fn data(self, pad: usize) -> Bytes {
         format!("{}:{}:{}", self.0, self.1, "x".repeat(pad)).into()
     }
 
-    pub(super) fn read(data: &[u8]) -> Self {
+    pub(crate) fn read(data: &[u8]) -> Self {
         let text = std::str::from_utf8(data).expect("the harness writes text");
         let mut parts = text.split(':').map(|part| part.parse().unwrap_or(0));
         Self(parts.next().unwrap(), parts.next().unwrap())
@@ -62,7 +61,7 @@ enum ReplyPlan {
 }
 
 /// One run.
-pub(super) struct ProduceWorld {
+pub(crate) struct ProduceWorld {
     now_ms: u64,
     dice: u64,
     weather: NetworkFaultRates,
@@ -81,8 +80,8 @@ pub(super) struct ProduceWorld {
     /// Up to when the caller is refused.
     denied_until_ms: u64,
     problems: Vec<String>,
-    pub(super) strays: usize,
-    pub(super) reads: usize,
+    pub(crate) strays: usize,
+    pub(crate) reads: usize,
 }
 
 const FAULTS_UNTIL_MS: u64 = 12_000;
@@ -90,7 +89,7 @@ const REPLY_TIMEOUT_MS: u64 = 300;
 const KEYS: u64 = 10;
 
 impl ProduceWorld {
-    pub(super) fn new(seed: u64, weather: NetworkFaultRates, flaw: ProduceHistoryFlaw) -> Self {
+    pub(crate) fn new(seed: u64, weather: NetworkFaultRates, flaw: ProduceHistoryFlaw) -> Self {
         let settings = ProducerSettings {
             aggregation: weather.aggregation,
             order: if flaw == ProduceHistoryFlaw::NoOrder {
@@ -175,7 +174,7 @@ impl ProduceWorld {
     }
 
     /// Runs to the end and says what is broken.
-    pub(super) fn run(mut self) -> (Vec<String>, usize, usize) {
+    pub(crate) fn run(mut self) -> (Vec<String>, usize, usize) {
         let patience_ms = FAULTS_UNTIL_MS + 240_000;
         loop {
             while let Some(action) = self.machine.poll(self.now_ms) {
@@ -494,19 +493,5 @@ impl ProduceWorld {
                 _ => {}
             }
         }
-    }
-}
-
-/// The hashes of the records in an entry, each once.
-fn distinct_hashes(entry: &RequestEntry) -> BTreeSet<u128> {
-    let record = Record {
-        sequence: SequenceNumber::ZERO,
-        partition_key: entry.key.clone(),
-        data: entry.data.clone(),
-        arrival_ms: 0,
-    };
-    match decode(&record, HashRange::ALL) {
-        DecodedAggregate::Records(records) => records.map(|record| record.hash_key().0).collect(),
-        _ => BTreeSet::from([HashKey::effective(entry.key.as_str(), entry.hash).0]),
     }
 }

@@ -1,36 +1,38 @@
 //! A stream as small as it can be: shards that split, merge, and are made anew.
 
-use crate::hash::{HashKey, HashRange};
-use crate::ids::ShardId;
-use crate::lineage::Shard;
-use crate::produce::RequestEntry;
-use crate::record::Record;
-use crate::sequence::SequenceNumber;
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lineage::Shard;
+use anabranch_model::produce::RequestEntry;
+use anabranch_model::record::Record;
+use anabranch_model::sequence::SequenceNumber;
+use std::collections::BTreeSet;
 
 /// One shard and everything that it took.
-pub(super) struct TinyShard {
-    pub(super) id: ShardId,
-    pub(super) range: HashRange,
-    pub(super) open: bool,
-    pub(super) log: Vec<Record>,
+pub(crate) struct TinyShard {
+    pub(crate) id: ShardId,
+    pub(crate) range: HashRange,
+    pub(crate) open: bool,
+    pub(crate) log: Vec<Record>,
 }
 
 /// A stream, and the streams of the same name that were deleted before it.
-pub(super) struct Service {
+pub(crate) struct Service {
     /// Each stream's shards by index; the last one is there now, if `there` says so.
-    pub(super) streams: Vec<Vec<TinyShard>>,
-    pub(super) there: bool,
+    pub(crate) streams: Vec<Vec<TinyShard>>,
+    pub(crate) there: bool,
     next_sequence: u64,
 }
 
 impl Service {
-    pub(super) fn new(shards: u32) -> Self {
+    pub(crate) fn new(shards: u32) -> Self {
         let mut service = Self { streams: Vec::new(), there: false, next_sequence: 1 };
         service.create(shards);
         service
     }
 
-    pub(super) fn create(&mut self, shards: u32) {
+    pub(crate) fn create(&mut self, shards: u32) {
         self.there = true;
         self.streams.push(Vec::new());
         let size = u128::MAX / u128::from(shards);
@@ -52,7 +54,7 @@ impl Service {
     }
 
     /// Splits the open shard that `choice` points at, in its middle.
-    pub(super) fn split(&mut self, choice: usize) {
+    pub(crate) fn split(&mut self, choice: usize) {
         let open: Vec<usize> = self.open_places();
         let at = open[choice % open.len()];
         let range = self.now()[at].range;
@@ -64,7 +66,7 @@ impl Service {
     }
 
     /// Merges the open shard that `choice` points at with its upper neighbour.
-    pub(super) fn merge(&mut self, choice: usize) {
+    pub(crate) fn merge(&mut self, choice: usize) {
         let mut open = self.open_places();
         open.sort_by_key(|at| self.streams.last().unwrap()[*at].range);
         if open.len() < 2 {
@@ -79,12 +81,12 @@ impl Service {
         self.open(range);
     }
 
-    pub(super) fn open_places(&self) -> Vec<usize> {
+    pub(crate) fn open_places(&self) -> Vec<usize> {
         let shards = self.streams.last().unwrap();
         (0..shards.len()).filter(|at| shards[*at].open).collect()
     }
 
-    pub(super) fn list(&self, full: bool) -> Vec<Shard> {
+    pub(crate) fn list(&self, full: bool) -> Vec<Shard> {
         let shards = self.streams.last().unwrap();
         shards
             .iter()
@@ -101,7 +103,7 @@ impl Service {
     }
 
     /// Stores an entry in the open shard that takes it.
-    pub(super) fn store(&mut self, entry: &RequestEntry) -> (ShardId, SequenceNumber) {
+    pub(crate) fn store(&mut self, entry: &RequestEntry) -> (ShardId, SequenceNumber) {
         let hash = HashKey::effective(entry.key.as_str(), entry.hash);
         let sequence = SequenceNumber::from_limbs(0, 0, self.next_sequence).unwrap();
         self.next_sequence += 1;
@@ -114,5 +116,19 @@ impl Service {
             arrival_ms: 0,
         });
         (shard.id.clone(), sequence)
+    }
+}
+
+/// The hashes of the records in an entry, each once.
+pub(crate) fn distinct_hashes(entry: &RequestEntry) -> BTreeSet<u128> {
+    let record = Record {
+        sequence: SequenceNumber::ZERO,
+        partition_key: entry.key.clone(),
+        data: entry.data.clone(),
+        arrival_ms: 0,
+    };
+    match decode(&record, HashRange::ALL) {
+        DecodedAggregate::Records(records) => records.map(|record| record.hash_key().0).collect(),
+        _ => BTreeSet::from([HashKey::effective(entry.key.as_str(), entry.hash).0]),
     }
 }

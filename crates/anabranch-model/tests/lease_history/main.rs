@@ -1,10 +1,12 @@
 //! Random histories of a stream and of the fleet that reads it: whatever happens, no key is read
 //! before its ancestors, and no open key is left without a reader.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod fleet;
 mod stream;
 
-use crate::coverage;
+use anabranch_model::coverage::holes;
 use fleet::{HistoryCounts, HistoryFleet, LeaseHistoryFlaw};
 use stream::{SeededRng, Stream};
 
@@ -79,7 +81,7 @@ fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
                 continue;
             };
             assert!(is_gone, "seed {seed}: {} is there", shard.id);
-            let holes = coverage::holes(keys.iter().copied());
+            let holes = holes(keys.iter().copied());
             let left_out = holes.iter().any(|hole| hole.overlaps(&shard.range));
             assert!(!left_out, "seed {seed}: {} took {:?}, not {keys:?}", shard.id, shard.range);
             let heirs: Vec<_> = heirs.iter().map(|heir| &heir.id).collect();

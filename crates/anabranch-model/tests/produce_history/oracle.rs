@@ -1,27 +1,27 @@
 //! The oracle: what was put and settled, against what a reader by KCL's rules gets.
 
-use super::service::Service;
-use super::world::PutName;
-use crate::aggregate::decode::{DecodedAggregate, decode};
-use crate::hash::HashRange;
-use crate::produce::outcome::{OutcomeKind, RejectReason};
-use crate::record::UserRecord;
+use crate::service::Service;
+use crate::world::PutName;
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
+use anabranch_model::hash::HashRange;
+use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
+use anabranch_model::record::UserRecord;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was promised and must hold at the end.
 #[derive(Default)]
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     /// Each record's outcome, and its place in its container.
-    pub(super) settled: BTreeMap<PutName, (OutcomeKind, usize)>,
+    pub(crate) settled: BTreeMap<PutName, (OutcomeKind, usize)>,
     /// Outcomes beyond the first.
-    pub(super) settled_twice: Vec<PutName>,
+    pub(crate) settled_twice: Vec<PutName>,
     /// For each key that was resumed, its last record each time. What comes after has no order
     /// against what was before.
-    pub(super) resumed: BTreeMap<u32, Vec<u32>>,
+    pub(crate) resumed: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Oracle {
-    pub(super) fn settle(&mut self, name: PutName, fate: &OutcomeKind, sub: usize) {
+    pub(crate) fn settle(&mut self, name: PutName, fate: &OutcomeKind, sub: usize) {
         if self.settled.insert(name, (fate.clone(), sub)).is_some() {
             self.settled_twice.push(name);
         }
@@ -34,7 +34,7 @@ impl Oracle {
     }
 
     /// Whatever is broken, in words.
-    pub(super) fn problems(
+    pub(crate) fn problems(
         &self,
         service: &Service,
         puts: &[PutName],
@@ -80,7 +80,7 @@ impl Oracle {
     }
 
     /// Records that were given up.
-    pub(super) fn not_placed(&self) -> Vec<String> {
+    pub(crate) fn not_placed(&self) -> Vec<String> {
         let given_up =
             self.settled.iter().filter(|(_, (fate, _))| !matches!(fate, OutcomeKind::Placed(_)));
         given_up.map(|(name, (fate, _))| format!("{name:?} was given up: {fate:?}")).collect()
@@ -115,7 +115,7 @@ impl Oracle {
     }
 }
 
-type StoredAt = (String, crate::sequence::SequenceNumber, u64);
+type StoredAt = (String, anabranch_model::sequence::SequenceNumber, u64);
 
 /// What a reader by KCL's rules gets, streams and shards in the order of their making.
 fn delivered(service: &Service) -> Vec<(PutName, StoredAt)> {

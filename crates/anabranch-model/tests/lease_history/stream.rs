@@ -1,15 +1,15 @@
 //! A stream that is split, merged and trimmed at random.
 
-use crate::hash::{HashKey, HashRange};
-use crate::ids::ShardId;
-use crate::lineage::{Lineage, Shard};
-use crate::sequence::SequenceNumber;
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lineage::{Lineage, Shard};
+use anabranch_model::sequence::SequenceNumber;
 
 /// Numbers that follow from a seed.
-pub(super) struct SeededRng(u64);
+pub(crate) struct SeededRng(u64);
 
 impl SeededRng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -21,26 +21,26 @@ impl SeededRng {
         mixed ^ (mixed >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let index = self.below(u64::try_from(from.len()).unwrap());
         from.get(usize::try_from(index).unwrap())
     }
 }
 
 /// The stream. Time is counted in changes, and a shard's sequence numbers are times.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     /// The number of changes so far.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     /// Records before this time are trimmed, and so are shards that were closed by then.
-    pub(super) horizon: u64,
+    pub(crate) horizon: u64,
     /// Every shard that ever was, by its index.
     shards: Vec<(Shard, u64, Option<u64>)>,
     /// What a full list showed after each change.
@@ -52,7 +52,7 @@ fn number(time: u64) -> SequenceNumber {
 }
 
 impl Stream {
-    pub(super) fn new(dice: &mut SeededRng) -> Self {
+    pub(crate) fn new(dice: &mut SeededRng) -> Self {
         let mut stream = Self { now: 0, horizon: 0, shards: Vec::new(), lists: Vec::new() };
         for range in HashRange::divide_all(1 + u32::try_from(dice.below(4)).unwrap()) {
             stream.add_shard(range, None, None);
@@ -79,7 +79,7 @@ impl Stream {
     }
 
     /// Splits, merges or trims.
-    pub(super) fn change(&mut self, dice: &mut SeededRng) {
+    pub(crate) fn change(&mut self, dice: &mut SeededRng) {
         self.now += 1;
         match dice.below(7) {
             0..=2 => self.split(dice),
@@ -128,47 +128,47 @@ impl Stream {
     }
 
     /// A full list of the moment.
-    pub(super) fn list(&self) -> Lineage {
+    pub(crate) fn list(&self) -> Lineage {
         self.list_where(|_, closed| closed.is_none_or(|closed| closed > self.horizon))
     }
 
     /// A full list as the service may give it: now and then some changes old.
-    pub(super) fn any_list(&self, dice: &mut SeededRng) -> Lineage {
+    pub(crate) fn any_list(&self, dice: &mut SeededRng) -> Lineage {
         let age = if dice.one_in(3) { dice.below(4) } else { 0 };
         let at = self.lists.len().saturating_sub(1 + usize::try_from(age).unwrap());
         self.lists[at].clone()
     }
 
     /// The shards that were open at a time, or at the horizon if that is later.
-    pub(super) fn list_open_at(&self, time: u64) -> Lineage {
+    pub(crate) fn list_open_at(&self, time: u64) -> Lineage {
         let time = time.max(self.horizon);
         self.list_where(|born, closed| born <= time && closed.is_none_or(|closed| closed > time))
     }
 
-    pub(super) fn get(&self, id: &ShardId) -> &Shard {
+    pub(crate) fn get(&self, id: &ShardId) -> &Shard {
         &self.shards[id.index().unwrap() as usize].0
     }
 
     /// Whether the service still knows the shard.
-    pub(super) fn knows(&self, id: &ShardId) -> bool {
+    pub(crate) fn knows(&self, id: &ShardId) -> bool {
         self.closed_at(id).is_none_or(|closed| closed > self.horizon)
     }
 
-    pub(super) fn closed_at(&self, id: &ShardId) -> Option<u64> {
+    pub(crate) fn closed_at(&self, id: &ShardId) -> Option<u64> {
         self.shards[id.index().unwrap() as usize].2
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Shard> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().map(|(shard, _, _)| shard)
     }
 
     /// The children that the last read of a shard names.
-    pub(super) fn children<'a>(&'a self, id: &'a ShardId) -> impl Iterator<Item = &'a Shard> {
+    pub(crate) fn children<'a>(&'a self, id: &'a ShardId) -> impl Iterator<Item = &'a Shard> {
         self.all().filter(move |shard| shard.parents().any(|parent| parent == id))
     }
 
     /// Every ancestor of a shard, trimmed ones included.
-    pub(super) fn ancestors<'a>(&'a self, id: &'a ShardId) -> Vec<&'a ShardId> {
+    pub(crate) fn ancestors<'a>(&'a self, id: &'a ShardId) -> Vec<&'a ShardId> {
         let mut found: Vec<_> = self.get(id).parents().collect();
         let mut i = 0;
         while let Some(id) = found.get(i).copied() {
