@@ -10,12 +10,12 @@ use anabranch_model::retry::Fault;
 
 /// Consumers of one account that may be in the state CREATING at once.
 const CREATING_AT_ONCE: usize = 5;
-#[cfg(feature = "aws")]
 /// How the service begins its message when calls come too fast.
+#[cfg(feature = "aws")]
 const TOO_FAST: &str = "Rate exceeded";
 
+/// Whether the message alone shows that calls came too fast.
 #[cfg(feature = "aws")]
-/// Whether the message by itself says that calls came too fast.
 pub(super) fn is_rate(message: &str) -> bool {
     message.contains(TOO_FAST)
 }
