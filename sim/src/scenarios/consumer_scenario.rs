@@ -34,6 +34,9 @@ const DRAINED: u64 = 3;
 /// for one.
 const KCL_DRAINED: u64 = 9;
 
+/// The time that a record takes in a transaction of its own, with the store's calls of a small batch.
+const TRANSACTION_MS: u64 = 50;
+
 /// When load is level at the latest, after the last fault, in lease times.
 const LEVEL: u64 = 6;
 
@@ -284,8 +287,11 @@ impl ConsumerScenario {
         let kcl = self.setting.layout == Layout::Kcl;
         let drained_ms = match (self.setting.layout, self.setting.temper.mode) {
             (Layout::Kcl, _) => longest_ms * KCL_DRAINED,
-            // Each batch waits for the store several times.
-            (Layout::Native, SimMode::ExactlyOnce(_)) => longest_ms * DRAINED * 4,
+            // Each batch waits for the store several times, whatever the lease time.
+            (Layout::Native, SimMode::ExactlyOnce(_)) => {
+                let records = self.fleet.supply.open().len() as u64;
+                longest_ms * DRAINED * 4 + records * TRANSACTION_MS
+            }
             (Layout::Native, _) => longest_ms * DRAINED,
         };
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
