@@ -1,4 +1,4 @@
-//! Checkpoints of a shard: coalesced, one at a time, never past what is done.
+//! Periodic checkpoints of a shard: one write at a time, and only when progress has moved.
 
 use super::health::telemetry::ShardTelemetry;
 use crate::event::{Events, ShardEvent};
@@ -8,36 +8,35 @@ use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
 use std::sync::Arc;
 
-/// The checkpoints of a shard.
+/// Writes the checkpoints of one shard to its lease row.
 pub(super) struct CheckpointWriter {
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// What the row holds.
+    /// The checkpoint that the row holds.
     written: Checkpoint,
-    /// The signs of life of the shard.
     vitals: Arc<ShardTelemetry>,
-    /// Who wants to know.
     events: Events,
 }
 
-/// A position as a row can take it that held `taken`. Lanes that were not level keep their number,
-/// and those that were ahead stay ahead.
+/// Returns `to` as a checkpoint that a row holding `taken` accepts.
+///
+/// If the lanes of `taken` are not level, the result keeps their number, and lanes that are ahead
+/// of `to` stay ahead.
 pub(super) fn in_lanes_of(taken: &Checkpoint, to: Position) -> Checkpoint {
     let lanes = taken.lanes().iter().map(|lane| (*lane).max(to)).collect();
     Checkpoint::of_lanes(lanes).filter(|_| !taken.is_level()).unwrap_or(Checkpoint::at(to))
 }
 
-/// Whether the lease is still this worker's.
+/// State of the lease after a checkpoint was written or attempted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseStatus {
-    /// It is.
+    /// This worker still holds the lease.
     Kept,
-    /// It is not.
+    /// This worker no longer holds the lease.
     Lost,
 }
 
 impl CheckpointWriter {
-    /// The row holds `written`.
+    /// Creates a writer for a row that holds `written`.
     pub(super) fn new(
         shard: Arc<LeaseKey>,
         written: Checkpoint,
@@ -47,7 +46,8 @@ impl CheckpointWriter {
         Self { shard, written, vitals, events }
     }
 
-    /// Writes down up to where the shard is done, if that has moved.
+    /// Writes the checkpoint `at`, unless the row already holds it. A write that the store rejects
+    /// is reported as an event and does not end the reading.
     pub(super) async fn write<S: LeaseStore, A: StreamApi>(
         &mut self,
         grip: &LeaseHandle<S, A>,
@@ -69,7 +69,8 @@ impl CheckpointWriter {
             CheckpointResult::BehindCurrent => format!("{at} lies before what the row holds"),
             CheckpointResult::Failed(error) => error.to_string(),
         };
-        // What was done since is done again after a change of owner. The next one may pass.
+        // Records done since the last checkpoint are redelivered if the lease changes owner now. A
+        // later write may succeed.
         self.events.emit(ShardEvent::CheckpointFailed { shard, error });
         LeaseStatus::Kept
     }

@@ -1,16 +1,17 @@
-//! Events that came before: a bounded memory of their ids, for handlers that want each once.
+//! A bounded, in-memory set of recently handled event ids, for handlers that drop duplicates.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Remembers the ids of the last events that were handled. Clones share one memory.
+/// Remembers the ids of recently handled events. Clones share the same memory.
 ///
-/// A sender that crashed between a put and its own note of it puts the event again, under the same
-/// id; an outbox relay does. Ask before an event is handled, and remember it after: an event whose
-/// handler failed comes again, and must not be taken for a repeat.
+/// A sender that crashes between a put and recording it puts the event again under the same id; an
+/// outbox relay does so. Call [`contains`](Self::contains) before handling an event and
+/// [`insert`](Self::insert) afterwards. An event whose handler failed is redelivered and must not
+/// count as a duplicate.
 ///
-/// The memory ends with the process, and holds so many ids and no more: the oldest make way. Let it
-/// hold at least as many as a sender may have under way at a time.
+/// The memory is lost when the process ends. It holds a fixed number of ids and evicts the oldest
+/// first. Choose a capacity of at least the number of events that a sender may have in flight.
 ///
 /// ```
 /// use anabranch::consumer::Deduplicator;
@@ -30,27 +31,27 @@ pub struct Deduplicator(Arc<Mutex<DeduplicatorState>>);
 
 #[derive(Debug)]
 struct DeduplicatorState {
-    /// The ids, to be found.
+    /// Ids for lookup.
     ids: HashSet<Arc<str>>,
-    /// The same ids, oldest first.
+    /// The same ids in insertion order, oldest first.
     order: VecDeque<Arc<str>>,
-    /// How many there may be.
+    /// Maximum number of ids; at least 1.
     bound: usize,
 }
 
 impl Deduplicator {
-    /// Remembers this many ids, at least one.
+    /// Creates a memory for `ids` ids; 0 counts as 1.
     pub fn with_capacity(ids: usize) -> Self {
         let (bound, none) = (ids.max(1), HashSet::new());
         Self(Arc::new(Mutex::new(DeduplicatorState { ids: none, order: VecDeque::new(), bound })))
     }
 
-    /// Whether an event of this id was handled.
+    /// Returns true if an event with this id was handled and is still remembered.
     pub fn contains(&self, id: &str) -> bool {
         self.lock().ids.contains(id)
     }
 
-    /// An event of this id was handled.
+    /// Records that the event with this id was handled.
     pub fn insert(&self, id: impl Into<Arc<str>>) {
         let (id, mut memory) = (id.into(), self.lock());
         if !memory.ids.insert(Arc::clone(&id)) {
@@ -64,7 +65,7 @@ impl Deduplicator {
     }
 
     fn lock(&self) -> MutexGuard<'_, DeduplicatorState> {
-        // A memory that lost a thread half-way only forgets an id.
+        // A panic between the two updates costs at most one remembered id.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,37 +1,37 @@
-//! The word to stop: cheap to ask for before each record, and waited for as well.
+//! A stop signal that is cheap to check before each record and can also be awaited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// Tells tasks to stop. Clones share the word.
+/// Signal that asks tasks to stop. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StopSignal {
-    /// Whether it was said. The token knows too, but would take a lock for each answer.
+    /// True once set. The token knows this too, but checking it takes a lock.
     said: Arc<AtomicBool>,
-    /// Wakes those that wait for it.
+    /// Wakes the tasks in [`StopSignal::wait`].
     token: CancellationToken,
 }
 
 impl StopSignal {
-    /// Says it.
+    /// Sets the signal.
     pub(super) fn set(&self) {
         self.said.store(true, Ordering::Release);
         self.token.cancel();
     }
 
-    /// Whether it was said.
+    /// Returns true if the signal is set.
     #[inline]
     pub(super) fn is_set(&self) -> bool {
         self.said.load(Ordering::Acquire)
     }
 
-    /// Waits until it is said.
+    /// Waits until the signal is set.
     pub(super) async fn wait(&self) {
         self.token.cancelled().await;
     }
 
-    /// What those wait for who only wait.
+    /// Returns the underlying token, for tasks that only wait.
     pub(super) fn token(&self) -> CancellationToken {
         self.token.clone()
     }

@@ -1,14 +1,16 @@
-//! What happens to a record that the handler can't do: tried for ever, or put aside whole.
+//! Error policy of a consumer, and dead letters: records set aside after too many failed attempts.
 //!
 //! ```text
-//! handler fails ─► again ─► … ─► attempts are over ─► Park ─┬─ file    one JSON object a line
-//!                                                           ├─ table   PostgreSQL or SQLite
-//!                                                           └─ stream  under the same key
-//!                                 Park::redrive ◄───────────┘ in the order of the stream
+//! handler fails ─► retry ─► … ─► attempts used up ─► DeadLetterQueue
+//!                                                     ├─ File    one JSON object per line
+//!                                                     ├─ Table   PostgreSQL or SQLite
+//!                                                     └─ Stream  under the same partition key
+//! DeadLetterQueue::redrive ◄─ file or table, in stream order
 //! ```
 //!
-//! A key whose record was parked goes on: its later records are handled without it. When the
-//! parked one is redriven, it comes behind them. Who can't have that keeps [`OnError::Retry`].
+//! After a record became a dead letter, later records of the same key are handled without it. A
+//! redrive delivers it after them. Applications that cannot accept this reordering keep
+//! [`OnError::Retry`].
 
 mod record;
 mod file;
@@ -32,38 +34,41 @@ use anabranch_model::retry::Fault;
 use std::io;
 use std::time::Duration;
 
-/// How long a put into a stream of parked records may take beside its upload.
+/// Timeout of a put into a dead-letter stream, without the time to upload the record.
 const PUT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What happens after the handler fails.
+/// Policy for records whose handler fails.
 #[derive(Clone, Debug, Default)]
 pub enum OnError {
-    /// The same records are tried again, with growing pauses, for ever. Nothing passes them in
-    /// their lane.
+    /// Retries the same records without limit, with growing pauses. Later records of the lane wait.
     #[default]
     Retry,
-    /// After so many attempts the record is put aside, and its lane goes on, later records of the
-    /// same key included.
+    /// Sets the record aside after `attempts` failed attempts. The lane then continues, also with
+    /// later records of the same key.
     DeadLetter {
-        /// How often the handler is called for it.
+        /// Number of failed attempts; at least 1. A call with several records is first retried as a
+        /// whole, and then record by record.
         attempts: u32,
-        /// Where it is put.
+        /// Queue that receives the record.
         to: DeadLetterQueue,
     },
 }
 
-/// Where records are put aside, whole: with everything that is needed to handle them later. While
-/// it can't be reached, the lane waits.
+/// Store for dead letters. Each dead letter contains everything needed to handle the record later.
+///
+/// While the store is unreachable, the lane waits.
 #[derive(Clone, Debug)]
 pub enum DeadLetterQueue {
-    /// In a file.
+    /// A local file.
     File(DeadLetterFile),
-    /// In a table.
+    /// A database table.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     Table(DeadLetterTable),
-    /// In another stream, by the consumer's own Kinesis, under the same partition key. Its data is
-    /// the record's with a line of JSON before it, so the stream has to take records that are some
-    /// kilobytes larger. [`DeadLetter::of`] reads it again.
+    /// Another stream, written through the consumer's own Kinesis client under the same partition
+    /// key.
+    ///
+    /// The data is the record's data preceded by one line of JSON, so the stream must accept
+    /// records that are a few kilobytes larger. [`DeadLetter::of`] decodes it.
     Stream(StreamName),
 }
 
@@ -80,36 +85,37 @@ impl From<DeadLetterTable> for DeadLetterQueue {
     }
 }
 
-/// Why a record was not put aside, or not taken up again.
+/// Error of storing or redriving dead letters.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadLetterError {
-    /// The file.
+    /// The dead-letter file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another redrive works on the same file or table.
+    /// Another redrive is running on the same file or table.
     #[error("{path} is being redriven by somebody else; wait for its end")]
     Busy {
-        /// The file's path, or the table's name.
+        /// Path of the file, or name of the table.
         path: String,
     },
-    /// The table.
+    /// The database rejected or failed a statement on the dead-letter table.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     #[error("the table {table} for parked records: {source}")]
     Table {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What the database said.
+        /// Error of the database.
         source: sqlx::Error,
     },
-    /// The stream.
+    /// The put into the dead-letter stream failed.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// A stream is not redriven like a file.
+    /// A dead-letter stream is redriven by a consumer of that stream, not by
+    /// [`DeadLetterQueue::redrive`].
     #[error(
         "what was parked in the stream {0} is redriven by a consumer of {0}, whose handler takes \
          each record apart by `DeadLetter::of`"
@@ -118,8 +124,10 @@ pub enum DeadLetterError {
 }
 
 impl DeadLetterQueue {
-    /// Puts a record aside. When it returns `Ok`, the record is safe. A record that is put aside
-    /// again after a crash may be there twice in a file or stream; a table keeps one.
+    /// Stores a record as a dead letter. After `Ok` the record is durable.
+    ///
+    /// A record that is stored again after a crash may be present twice in a file or stream; a
+    /// table keeps one row.
     pub(super) async fn store<A: StreamApi>(
         &self,
         api: &A,
@@ -145,7 +153,7 @@ impl DeadLetterQueue {
     }
 }
 
-/// Puts a parked record, and gives up when its upload should be over for long.
+/// Puts a dead letter, with a timeout that allows for the upload of its data.
 async fn put<A: StreamApi>(
     api: &A,
     stream: &StreamName,

@@ -1,4 +1,4 @@
-//! A record that was put aside, and its forms: a line of JSON, or JSON before the data.
+//! A dead letter and its two encodings: a line of JSON, or a JSON header before the data.
 
 use crate::consumer::modes::closure::Delivery;
 use anabranch_model::lease::LeaseKey;
@@ -7,25 +7,25 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// How much of the handler's words is kept.
+/// Maximum length of the stored error message.
 const ERROR_MAX_BYTES: usize = 2_048;
 
-/// A record that was put aside.
+/// A record that was set aside after too many failed attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// The stream and shard that it came from.
+    /// Stream and shard that the record came from.
     pub shard: Arc<LeaseKey>,
-    /// The record.
+    /// The original record, unchanged.
     pub record: UserRecord,
-    /// What the handler said last, cut to two kilobytes.
+    /// Last error message of the handler, cut to two kilobytes.
     pub error: String,
 }
 
-/// Why something is not a record that was put aside.
+/// Error of decoding a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a parked record: {why}")]
 pub struct ParseDeadLetterError {
-    /// What is missing or wrong.
+    /// The part that is missing or malformed.
     pub why: String,
 }
 
@@ -39,19 +39,19 @@ impl DeadLetter {
         Self { shard: Arc::new(shard.clone()), record, error }
     }
 
-    /// The record that was put aside in the stream which this one came from.
+    /// Decodes the dead letter that a record of a dead-letter stream carries.
     pub fn of(delivery: &UserRecord) -> Result<Self, ParseDeadLetterError> {
         let end = delivery.data.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or_else(|| invalid("its data has no line of JSON at its beginning"))?;
         Self::from_head(&delivery.data[..end], delivery.data.slice(end + 1..))
     }
 
-    /// The record as a handler is given it.
+    /// Returns the record as a handler receives it. It has no lease term.
     pub fn delivery(&self) -> Delivery {
         Delivery { shard: Arc::clone(&self.shard), lease_term: None, record: self.record.clone() }
     }
 
-    /// One line: a JSON object and a line feed.
+    /// Encodes the dead letter as one line: a JSON object and a line feed.
     pub(in crate::consumer) fn to_line(&self) -> String {
         let mut fields = self.head();
         let data = base64_simd::STANDARD.encode_to_string(&self.record.data);
@@ -59,7 +59,7 @@ impl DeadLetter {
         format!("{}\n", Value::Object(fields))
     }
 
-    /// Reads a line again.
+    /// Decodes a line of [`DeadLetter::to_line`].
     pub(in crate::consumer) fn from_line(line: &str) -> Result<Self, ParseDeadLetterError> {
         let fields: Value =
             serde_json::from_str(line).map_err(|error| invalid(&error.to_string()))?;
@@ -69,14 +69,14 @@ impl DeadLetter {
         Self::from_fields(&fields, data.into())
     }
 
-    /// The data of a record in a stream: a line of JSON, then the data as it was.
+    /// Encodes the dead letter for a stream: a line of JSON, then the original data.
     pub(in crate::consumer) fn to_data(&self) -> Bytes {
         let mut data = format!("{}\n", Value::Object(self.head())).into_bytes();
         data.extend_from_slice(&self.record.data);
         data.into()
     }
 
-    /// Everything but the data.
+    /// Returns all fields except the data.
     fn head(&self) -> Map<String, Value> {
         let (record, hash) = (&self.record, self.record.explicit_hash_key);
         let fields = json!({

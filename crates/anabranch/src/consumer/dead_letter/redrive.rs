@@ -1,4 +1,4 @@
-//! The rules of a redrive, wherever the records were put aside.
+//! Rules of a redrive that all dead-letter stores share.
 
 use super::record::DeadLetter;
 use crate::consumer::modes::closure::{Delivery, HandlerError};
@@ -7,33 +7,33 @@ use anabranch_model::record::PartitionKey;
 use std::collections::BTreeSet;
 use std::future::Future;
 
-/// What became of records that were parked.
+/// Result of a redrive.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RedriveSummary {
-    /// Records that the handler has done. They are no longer parked.
+    /// Number of records that were handled. They are no longer dead letters.
     pub done: usize,
-    /// Records that stay parked, because the handler failed for them or for an earlier one of their
-    /// key.
+    /// Number of records that remain, because the handler failed for them or for an earlier record
+    /// of their key.
     pub left: usize,
-    /// The records for which it failed, and its words.
+    /// The records for which the handler failed, each with its error message.
     pub failures: Vec<(DeadLetter, String)>,
-    /// Lines that can't be read. They stay where they are.
+    /// Number of lines or rows that cannot be parsed. They stay in the file or table.
     pub unreadable: usize,
 }
 
-/// Which keys go on.
+/// Progress of a redrive: stopped keys, handled records and the summary.
 #[derive(Default)]
 pub(in crate::consumer) struct RedriveKeys {
     /// Keys for which the handler failed.
     stopped: BTreeSet<(PartitionKey, Option<HashKey>)>,
-    /// What was done in this redrive.
+    /// Records that this redrive has handled.
     seen: BTreeSet<String>,
-    /// The outcome so far.
+    /// Summary so far.
     redriven: RedriveSummary,
 }
 
 impl RedriveKeys {
-    /// Gives one record to the handler, unless its key has stopped. Returns whether it is done.
+    /// Passes one record to the handler unless its key has stopped. Returns true if it is done.
     pub(in crate::consumer) async fn handle<F, T, E>(
         &mut self,
         parked: &DeadLetter,
@@ -46,7 +46,7 @@ impl RedriveKeys {
     {
         let record = &parked.record;
         let place = format!("{} {} {}", parked.shard, record.sequence, record.sub);
-        // After a crash the same record may be parked twice.
+        // After a crash the same record may have been stored twice.
         if self.seen.contains(&place) {
             return true;
         }
@@ -70,7 +70,8 @@ impl RedriveKeys {
         }
     }
 
-    /// Begins with a file that has so many unreadable lines. What an earlier one left is in it.
+    /// Starts a pass over a file or table with this number of unreadable entries. Resets `left`,
+    /// because the pass includes everything that an earlier pass left.
     pub(in crate::consumer) fn begin(&mut self, unreadable: usize) {
         self.redriven.unreadable = unreadable;
         self.redriven.left = 0;

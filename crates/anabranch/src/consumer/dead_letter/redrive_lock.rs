@@ -1,8 +1,8 @@
-//! The one redrive of a table that runs. What keeps the others away ends with its process.
+//! The lock that allows one redrive of a dead-letter table at a time. It ends with its process.
 //!
-//! PostgreSQL has locks of a session, so the redrive has a session of its own, and does all of its
-//! work in it: when the session is lost, so is the right to go on. SQLite has only locks that keep
-//! parking consumers away too, so there it is the lock of a file beside the database.
+//! In PostgreSQL the redrive takes a session-level advisory lock and does all its work in that
+//! session. If the session is lost, the redrive cannot continue. The locks of SQLite would also
+//! block consumers that store dead letters, so there the lock is a file beside the database.
 
 use super::DeadLetterError;
 use super::file::{beside, only_one};
@@ -11,28 +11,28 @@ use std::io;
 use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 
-/// The first half of the number of a lock in PostgreSQL. The second is that of the table.
+/// First key of the PostgreSQL advisory lock. The second key is the OID of the table.
 #[cfg(feature = "postgres")]
 const REDRIVES: i32 = 0x7061_726b;
 
-/// The right to redrive a table.
+/// Exclusive right to redrive a table.
 pub(in crate::consumer) enum RedriveLock {
-    /// A session that has the lock.
+    /// The session that holds the advisory lock.
     #[cfg(feature = "postgres")]
     Postgres(Box<sqlx::PgConnection>),
-    /// The pool, and the locked file. A database in memory needs none.
+    /// The pool and the locked file; `None` for an in-memory database, which needs no lock.
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool, #[expect(dead_code, reason = "held, not read")] Option<File>),
 }
 
 impl RedriveLock {
-    /// In PostgreSQL. `table` is the table's name as it stands in statements.
+    /// Takes the lock in PostgreSQL. `table` is the quoted name of the table.
     #[cfg(feature = "postgres")]
     pub(in crate::consumer) async fn postgres(
         pool: &sqlx::PgPool,
         table: &str,
     ) -> Result<Result<Self, DeadLetterError>, sqlx::Error> {
-        // Out of the pool: dropped, it takes its lock along.
+        // Detached from the pool, so that dropping the connection releases the lock.
         let mut session = pool.acquire().await?.detach();
         let sql = "SELECT pg_try_advisory_lock($1, to_regclass($2)::oid::int4)";
         let locked: bool =
@@ -40,7 +40,8 @@ impl RedriveLock {
         Ok(if locked { Ok(Self::Postgres(Box::new(session))) } else { Err(busy(table)) })
     }
 
-    /// In SQLite.
+    /// Takes the lock of a SQLite database, a file beside it. `table` is the quoted name of the
+    /// table.
     #[cfg(feature = "sqlite")]
     pub(in crate::consumer) async fn sqlite(
         pool: &sqlx::SqlitePool,
@@ -62,10 +63,10 @@ impl RedriveLock {
         })
     }
 
-    /// Lets the next redrive begin. Dropped, it does the same a moment later.
+    /// Releases the lock. Dropping it has the same effect a moment later.
     pub(in crate::consumer) async fn end(self) {
         match self {
-            // A session that can't say farewell is gone.
+            // If closing fails, the session is already gone.
             #[cfg(feature = "postgres")]
             Self::Postgres(session) => drop(sqlx::Connection::close(*session).await),
             #[cfg(feature = "sqlite")]

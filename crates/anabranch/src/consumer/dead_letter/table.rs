@@ -1,4 +1,4 @@
-//! Records that were put aside in a table of PostgreSQL or SQLite.
+//! Dead letters in a table of PostgreSQL or SQLite.
 
 use super::DeadLetterError;
 use super::record::DeadLetter;
@@ -13,19 +13,19 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// A table of records that were put aside, made when the first one comes. Its rows are whole:
+/// A table of dead letters in PostgreSQL or SQLite, created on first use.
 ///
-/// `stream, shard, sequence, sub, aggregated, partition_key, explicit_hash_key, arrival_ms, error,
-/// data`. A record that is put aside twice is one row.
+/// Its columns are `stream, shard, sequence, sub, aggregated, partition_key, explicit_hash_key,
+/// arrival_ms, error, data`, and `parked_at`, the time of the insert. A record that is stored twice
+/// is one row.
 ///
 /// Give each application its own table.
 #[derive(Clone)]
 pub struct DeadLetterTable {
-    /// Where it is.
     pool: TablePool,
-    /// Its name, as it stands in statements.
+    /// Table name, quoted for SQL.
     table: Arc<str>,
-    /// Whether it is there.
+    /// Set once `CREATE TABLE IF NOT EXISTS` has succeeded.
     made: Arc<OnceCell<()>>,
 }
 
@@ -37,7 +37,7 @@ enum TablePool {
     Sqlite(sqlx::SqlitePool),
 }
 
-/// The same calls on either database.
+/// Runs the same calls on either database.
 macro_rules! on_either {
     ($table:expr, $pool:ident => $done:expr) => {
         match &$table.pool {
@@ -49,7 +49,7 @@ macro_rules! on_either {
     };
 }
 
-/// The same calls under either lock.
+/// Runs the same calls on the connection of either redrive lock.
 macro_rules! in_lock {
     ($lock:expr, $database:ident => $done:expr) => {
         match &mut $lock {
@@ -67,18 +67,18 @@ macro_rules! in_lock {
     };
 }
 
-/// A row: everything but the time at which it was put aside.
+/// All columns of a row except `parked_at`.
 type DeadLetterRow =
     (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
 
 impl DeadLetterTable {
-    /// The table `table` (`schema.name` or `name`) in a PostgreSQL database.
+    /// Uses the table `table` (`schema.name` or `name`) in a PostgreSQL database.
     #[cfg(feature = "postgres")]
     pub fn postgres(pool: sqlx::PgPool, table: &str) -> Result<Self, TableNameError> {
         Self::of(TablePool::Postgres(pool), table)
     }
 
-    /// The table `table` in a SQLite file.
+    /// Uses the table `table` in a SQLite file.
     #[cfg(feature = "sqlite")]
     pub fn sqlite(pool: sqlx::SqlitePool, table: &str) -> Result<Self, TableNameError> {
         Self::of(TablePool::Sqlite(pool), table)
@@ -97,7 +97,7 @@ impl DeadLetterTable {
         Ok(Self { pool, table: quoted.join(".").into(), made: Arc::default() })
     }
 
-    /// Puts a record aside. When it returns, the row is stored.
+    /// Stores a dead letter. On return the row is committed.
     pub(in crate::consumer) async fn store(
         &self,
         parked: &DeadLetter,
@@ -121,7 +121,7 @@ impl DeadLetterTable {
                 .bind(record.partition_key.as_bytes())
                 .bind(record.explicit_hash_key.map(|hash| hash.to_string()))
                 .bind(record.arrival_ms.cast_signed())
-                // PostgreSQL has no text with this letter in it.
+                // PostgreSQL text cannot contain NUL.
                 .bind(parked.error.replace('\0', " "))
                 .bind(&*record.data);
             insert.execute(pool).await.map(drop)
@@ -129,7 +129,8 @@ impl DeadLetterTable {
         stored.map_err(|source| self.failed(source))
     }
 
-    /// Gives every parked record to `handle`, see [`DeadLetterQueue::redrive`](super::DeadLetterQueue::redrive).
+    /// Redrives all dead letters of the table; see
+    /// [`DeadLetterQueue::redrive`](super::DeadLetterQueue::redrive).
     pub(in crate::consumer) async fn redrive<F, T, E>(
         &self,
         handle: F,
@@ -140,8 +141,8 @@ impl DeadLetterTable {
         E: Into<HandlerError>,
     {
         self.make().await?;
-        // The numbers of a child shard are above those of its parents, so this is each key's order.
-        // They have no zeros in front, so a longer one is a larger one.
+        // Sequence numbers of a child shard are above those of its parents, so this order is
+        // correct for each key. They have no leading zeros, so a longer number is a larger one.
         let sql = format!(
             "SELECT stream, shard, sequence, sub, aggregated, partition_key, explicit_hash_key, \
              arrival_ms, error, data FROM {} ORDER BY stream, length(sequence), sequence, sub",
@@ -165,7 +166,7 @@ impl DeadLetterTable {
         Ok(keys.end())
     }
 
-    /// The right to redrive it: nobody else has it meanwhile.
+    /// Takes the exclusive lock for a redrive of this table.
     async fn lock(&self) -> Result<RedriveLock, DeadLetterError> {
         let hold = match &self.pool {
             #[cfg(feature = "postgres")]
@@ -225,7 +226,7 @@ impl DeadLetterTable {
     }
 }
 
-/// The record of a row; none if somebody has changed it beyond reading.
+/// Decodes a row. Returns `None` if it was edited and cannot be parsed.
 fn dead_letter_of(row: DeadLetterRow) -> Option<DeadLetter> {
     let (stream, shard, sequence, sub, aggregated, key, hash, arrival_ms, error, data) = row;
     let explicit_hash_key = match hash {
@@ -244,14 +245,14 @@ fn dead_letter_of(row: DeadLetterRow) -> Option<DeadLetter> {
     Some(DeadLetter { shard: Arc::new(LeaseKey::new(stream, shard)), record, error })
 }
 
-/// A name that no table has.
+/// Error of an invalid table name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{table:?} can't name a table for parked records: use letters, digits and _, and at most one \
      schema before a dot"
 )]
 pub struct TableNameError {
-    /// The name.
+    /// The rejected name.
     pub table: String,
 }
 

@@ -1,35 +1,36 @@
-//! The marks of the aggregates that a shard's reading met: by them it knows a second copy.
+//! Deduplication tags of recent aggregates, by which the reading of a shard recognizes duplicates.
 
 use anabranch_model::aggregate::dedup_tag::DedupTag;
 use anabranch_model::aggregate::digest::Digest;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::VecDeque;
 
-/// How many marks are remembered. A second copy comes soon behind the first one: while its producer
-/// waits for a reply, nothing else of that lane goes to the shard.
+/// Number of tags to remember. A duplicate follows soon after the original: while its producer
+/// waits for a reply, it sends nothing else of that lane to the shard.
 const REMEMBERED: usize = 512;
 
-/// The last marks of one reading of a shard. Another reading knows nothing of them: what it meets
-/// for the first time it delivers.
+/// The most recent tags seen by one reading of a shard. Another reading starts empty, and delivers
+/// an aggregate that it sees for the first time.
 #[derive(Debug, Default)]
 pub(in crate::consumer) struct RecentDedupTags {
-    /// The marks and where each was met first, oldest first. There are few, and one look for each
-    /// aggregate, so they are gone through.
+    /// Each tag with the sequence number where it was first seen, oldest first. There are few
+    /// entries and one lookup per aggregate, so a linear search is enough.
     met: VecDeque<(DuplicateKey, SequenceNumber)>,
 }
 
-/// What copies have in common. The mark alone would not do: two producers that draw the same number
-/// make different aggregates under one mark, and none of them may be dropped.
+/// Identity of an aggregate. The tag alone is not enough: two producers that draw the same random
+/// number create different aggregates with one tag, and neither may be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::consumer) struct DuplicateKey {
     pub(in crate::consumer) mark: DedupTag,
-    /// The digest of the aggregate, which is at its end.
+    /// Digest of the aggregate, stored at its end.
     pub(in crate::consumer) digest: Digest,
 }
 
 impl RecentDedupTags {
-    /// Whether this is another copy of an aggregate that was met before. One that is read again is
-    /// none: what was to be delivered of it may not have been.
+    /// Returns true if the aggregate was seen before at another sequence number. The same sequence
+    /// number means that the aggregate is read again: its records may not have been delivered, so
+    /// it is not a duplicate.
     pub(in crate::consumer) fn is_duplicate(
         &mut self,
         copied: DuplicateKey,

@@ -1,4 +1,4 @@
-//! Taking records apart and giving them to their lanes.
+//! Deaggregates records and sends them to their lanes.
 
 use super::dedup::{DuplicateKey, RecentDedupTags};
 use super::lane::{Chunk, LaneSender};
@@ -18,55 +18,49 @@ use anabranch_model::record::{Record, UserRecord};
 use std::iter::Once;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Takes records apart and gives them to their lanes, in order.
+/// Deaggregates records and sends them to their lanes, in order.
 pub(crate) struct Dispatcher {
-    /// Which shard.
     pub(in crate::consumer) shard: Arc<LeaseKey>,
-    /// The keys that the shard takes.
+    /// Hash range of the shard, used to detect misrouted aggregates.
     pub(in crate::consumer) range: HashRange,
-    /// What was done before.
+    /// Position up to which each lane was done before; records up to there are dropped.
     pub(in crate::consumer) resume: Resume,
-    /// The lanes.
     pub(in crate::consumer) lanes: Vec<LaneSender>,
-    /// How many records of one lane go together.
+    /// Maximum number of records in one chunk.
     pub(in crate::consumer) chunk: usize,
-    /// The marks of the aggregates that were met.
+    /// Tags of the aggregates seen so far.
     pub(in crate::consumer) marks: Mutex<RecentDedupTags>,
-    /// Whether the first lane is told of reads that gave no records.
+    /// If true, the first lane gets an empty chunk for each read without records.
     pub(in crate::consumer) tells_empty: bool,
-    /// Where the shard stands.
     pub(in crate::consumer) progress: Arc<Progress>,
-    /// Its signs of life.
     pub(in crate::consumer) vitals: Arc<ShardTelemetry>,
-    /// The memory that the records may take.
+    /// The shard's share of the memory budget.
     pub(in crate::consumer) share: ShardBudget,
-    /// The worker's clock.
     pub(in crate::consumer) clock: Clock,
-    /// Who wants to know.
     pub(in crate::consumer) events: Events,
 }
 
-/// What one read gave.
+/// Result of one read.
 pub(in crate::consumer) struct ReadReply {
-    /// The records. They may be aggregates.
+    /// Kinesis records, which may be aggregates.
     pub(in crate::consumer) records: Vec<Record>,
-    /// The memory that they take, until the last of them is done.
+    /// Memory reserved for the records until the last one is done.
     pub(in crate::consumer) room: Option<ReplyReservation>,
-    /// How far the last of them is behind the shard's newest, in milliseconds.
+    /// Distance of the last record from the tip of the shard, in milliseconds.
     pub(in crate::consumer) behind_ms: u64,
-    /// Whether the closed shard has no more.
+    /// True if the read says that the shard is closed and has no more records.
     pub(in crate::consumer) at_end: bool,
-    /// Whether more is behind it, or may be.
+    /// True if more records follow, or may follow.
     pub(in crate::consumer) more: bool,
 }
 
-/// Nobody takes the records: the lanes have stopped.
+/// Error of a dispatch to lanes that have stopped.
 #[derive(Debug)]
 pub(in crate::consumer) struct LanesStopped;
 
 impl Dispatcher {
-    /// Gives all records of a reply to their lanes, and waits while those are full. The reply's
-    /// room is free again when the last of them is done.
+    /// Sends all records of a reply to their lanes, and waits while the lanes are full. The reply's
+    /// reservation is released when its last record is done.
     pub(in crate::consumer) async fn dispatch(&self, reply: ReadReply) -> Result<(), LanesStopped> {
         let ReadReply { records, room, behind_ms, at_end, more } = reply;
         if records.is_empty() {
@@ -82,11 +76,11 @@ impl Dispatcher {
             let mut parts = self.deaggregate(record, frame);
             let most = self.chunk.min(records.len() + parts.len());
             if parts.len() == 0 {
-                // An aggregate of which nothing is delivered is done too.
+                // An aggregate without records to deliver counts as done, too.
                 let sub = if let DecodedRecord::Nothing { sub } = parts { sub } else { 0 };
                 slice.to = Some(Position::At { sequence, sub });
             }
-            // What lays them in waits for nothing, so no part is kept and moved across a wait.
+            // `push` does not await, so no record is held across an await.
             while let PushResult::Full = self.push(&mut parts, most, &mut slice) {
                 self.send(&mut slice, false, true).await?;
             }
@@ -94,8 +88,9 @@ impl Dispatcher {
         self.send(&mut slice, at_end, more).await
     }
 
-    /// Lays parts into the slice of each lane, until one has to wait because its lane's is full. A
-    /// full slice goes when more comes, so that the last one is known to be the last.
+    /// Moves records into the buffer of each lane, until one finds its lane's buffer full. A full
+    /// buffer is sent only when the next record arrives, so that the last chunk of a reply is known
+    /// to be the last.
     fn push(&self, parts: &mut DecodedRecord, most: usize, slice: &mut LaneBuffer) -> PushResult {
         if let Some(part) = slice.waits.take() {
             let lane = self.resume.lane_of(&part);
@@ -140,7 +135,8 @@ impl Dispatcher {
         if lane.send(chunk).await { Ok(()) } else { Err(LanesStopped) }
     }
 
-    /// Sends each lane its records. Dropped in the middle, it leaves in `progress` who has them.
+    /// Sends each lane its buffered records. If the future is dropped midway, `progress` knows
+    /// which lanes have received theirs.
     async fn send(
         &self,
         slice: &mut LaneBuffer,
@@ -189,7 +185,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an aggregate is the second copy of one that was met before.
+    /// Returns true if the aggregate is a duplicate of an earlier one.
     fn is_duplicate(&self, parts: &UserRecords, record: &Record) -> bool {
         let digest = record.data.last_chunk().copied();
         parts.dedup_tag().zip(digest).is_some_and(|(mark, digest)| {
@@ -198,30 +194,30 @@ impl Dispatcher {
     }
 
     fn dedup_tags(&self) -> MutexGuard<'_, RecentDedupTags> {
-        // A thread that panicked half-way left the marks as they were, or with one more.
+        // A panic leaves the tags unchanged or with one more.
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How parts were laid into a slice.
+/// Result of [`Dispatcher::push`].
 enum PushResult {
-    /// All of them.
+    /// All records were buffered.
     All,
-    /// The next one waits: the slice of its lane is full.
+    /// The next record waits in `LaneBuffer::waits`, because the buffer of its lane is full.
     Full,
 }
 
-/// Records on their way to the lanes.
+/// Records of a reply that are not sent to the lanes yet.
 struct LaneBuffer {
-    /// The last record looked at, whether it goes to a lane or not.
+    /// Position of the last record processed, whether it goes to a lane or not.
     to: Option<Position>,
-    /// The records of each lane.
+    /// Buffered records of each lane.
     lanes: Vec<Vec<UserRecord>>,
-    /// One that found its lane's full.
+    /// A record whose lane buffer was full.
     waits: Option<UserRecord>,
-    /// The memory that they share with the rest of their reply.
+    /// Memory reservation of the whole reply.
     room: Option<Arc<ReplyReservation>>,
-    /// How far the reply is behind the shard's newest record, in milliseconds.
+    /// Distance of the reply from the tip of the shard, in milliseconds.
     behind_ms: u64,
 }
 
@@ -231,11 +227,11 @@ impl LaneBuffer {
     }
 }
 
-/// What a record of the stream holds.
+/// The user records of one Kinesis record.
 enum DecodedRecord {
     Plain(Once<UserRecord>),
     Aggregate(UserRecords),
-    /// Nothing to deliver; the last place inside that is done with it.
+    /// Nothing to deliver; `sub` is the last position inside the aggregate that counts as done.
     Nothing {
         sub: u64,
     },

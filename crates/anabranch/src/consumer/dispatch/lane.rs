@@ -1,4 +1,4 @@
-//! Lanes: each hands its records to the handler one after another, and tries again what failed.
+//! Lanes: each passes its records to the handler one call after another, and retries failed calls.
 
 use super::memory::{ChunkReservation, ReplyReservation};
 use crate::consumer::WorkerContext;
@@ -21,43 +21,42 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The pause before a record that could not be parked is parked again.
+/// Pause before another attempt to store a dead letter.
 const PARK_PAUSE_MS: u64 = 1_000;
 
-/// Records of one lane, in order. Empty only where somebody wants to know of reads without records.
+/// Records of one lane, in order. Empty only for a read without records, if the processing mode
+/// wants to see those.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Which shard.
     pub(crate) shard: Arc<LeaseKey>,
-    /// The records.
     pub(crate) records: Vec<UserRecord>,
-    /// How far the last of them is behind the shard's newest, in milliseconds.
+    /// Distance of the last record from the tip of the shard, in milliseconds.
     pub(crate) behind_ms: u64,
-    /// Whether the closed shard has no more.
+    /// True if the read says that the shard is closed and has no more records.
     pub(crate) at_end: bool,
-    /// Whether more of the shard is there, or may be: the rest of their reply, or what comes behind it.
+    /// True if more records of the shard are available, or may be: the rest of the reply, or
+    /// records after it.
     pub(crate) more: bool,
-    /// The memory that they share with the rest of their reply.
+    /// Memory reservation of the whole reply.
     pub(in crate::consumer) room: Option<Arc<ReplyReservation>>,
-    /// The memory that they take by themselves.
+    /// Memory reservation of this chunk.
     #[expect(dead_code, reason = "held until the records are done")]
     pub(in crate::consumer) own: Option<ChunkReservation>,
-    /// Its place in front of the lane, until the lane takes it.
+    /// Permits of the lane's queue, until the lane receives the chunk.
     pub(in crate::consumer) place: Option<OwnedSemaphorePermit>,
 }
 
-/// The way to a lane. It holds as many records as may wait there, however few come at a time.
+/// Bounded sender to a lane. The bound counts records, however few each chunk has.
 #[derive(Clone, Debug)]
 pub(in crate::consumer) struct LaneSender {
-    /// Where the records go.
     chunks: mpsc::Sender<Chunk>,
-    /// A permit for each record that may wait, where records are counted.
+    /// One permit per queued record, if the queue is bounded by records.
     places: Option<Arc<Semaphore>>,
-    /// How many there are.
+    /// Total number of permits.
     most: usize,
 }
 
-/// A way that is open only as long as somebody else keeps it so.
+/// A sender that does not keep the lane's channel open.
 #[derive(Debug)]
 pub(in crate::consumer) struct WeakLaneSender {
     chunks: mpsc::WeakSender<Chunk>,
@@ -66,22 +65,22 @@ pub(in crate::consumer) struct WeakLaneSender {
 }
 
 impl LaneSender {
-    /// A way on which so many records may wait, and its end.
+    /// Creates a queue of at most `most` records (0 counts as 1), and returns both ends.
     pub(in crate::consumer) fn bounded_by_records(most: usize) -> (Self, mpsc::Receiver<Chunk>) {
         let most = most.max(1);
         let (chunks, end) = mpsc::channel(most);
         (Self { chunks, places: Some(Arc::new(Semaphore::new(most))), most }, end)
     }
 
-    /// A way that somebody else bounds.
+    /// Wraps a channel that is bounded by chunks and not by records.
     pub(in crate::consumer) fn bounded_by_chunks(chunks: mpsc::Sender<Chunk>) -> Self {
         Self { chunks, places: None, most: 0 }
     }
 
-    /// Waits for places, and sends. `false` if nobody takes them.
+    /// Waits for permits and sends the chunk. Returns false if the receiver is gone.
     pub(in crate::consumer) async fn send(&self, mut chunk: Chunk) -> bool {
         if let Some(places) = &self.places {
-            // A chunk larger than all places passes alone.
+            // A chunk larger than the queue takes all permits.
             let count = u32::try_from(chunk.records.len().min(self.most)).unwrap_or(u32::MAX);
             let place = Arc::clone(places).acquire_many_owned(count);
             let place = tokio::select! {
@@ -101,53 +100,47 @@ impl LaneSender {
 }
 
 impl WeakLaneSender {
-    /// The way, if it is still open.
+    /// Returns a sender if the channel is still open.
     pub(in crate::consumer) fn upgrade(&self) -> Option<LaneSender> {
         let (chunks, places) = (self.chunks.upgrade()?, self.places.clone());
         Some(LaneSender { chunks, places, most: self.most })
     }
 }
 
-/// One lane of a shard.
+/// One lane of a shard: the task that delivers its records.
 pub(in crate::consumer) struct Lane<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> {
-    /// Which lane.
     pub(in crate::consumer) index: usize,
-    /// What all shards of the worker share.
     pub(in crate::consumer) worker: Arc<WorkerContext<A, H>>,
-    /// The user's code.
+    /// The user's code for this shard.
     pub(in crate::consumer) work: Arc<H::ShardWork>,
-    /// The right to deliver.
     pub(in crate::consumer) grip: Arc<LeaseHandle<S, A>>,
-    /// Which shard.
     pub(in crate::consumer) shard: Arc<LeaseKey>,
-    /// Where the shard stands.
     pub(in crate::consumer) progress: Arc<Progress>,
-    /// The signs of life of the shard.
     pub(in crate::consumer) vitals: Arc<ShardTelemetry>,
-    /// That of this lane.
+    /// Call counter of this lane, read by the watchdog.
     pub(in crate::consumer) sign: CallCounter,
-    /// Ends the lane after the call that it is in.
+    /// Ends the lane after its current call.
     pub(in crate::consumer) stop: StopSignal,
-    /// Says that the user's code can't go on.
+    /// Cancelled when the user's code cannot continue and must be restarted.
     pub(in crate::consumer) start_over: CancellationToken,
-    /// The lane of an earlier session whose handler still runs. This one delivers after it.
+    /// A lane of an earlier session whose handler still runs. This lane delivers after it.
     pub(in crate::consumer) before: Option<PreviousLane>,
-    /// Tells, dropped with the lane, that it delivers no more.
+    /// Signals, when dropped with the lane, that the lane delivers no more.
     pub(in crate::consumer) _over: DropGuard,
 }
 
-/// What became of records.
+/// Result of delivering records.
 enum DeliveryResult {
-    /// The handler has done them, or they are parked.
+    /// The handler has done the records, or they were stored as dead letters.
     Done,
-    /// The same, one by one, and each was noted as done then.
+    /// As `Done`, but delivered one by one, and each record is already marked as done.
     DoneOneByOne,
-    /// The lane is to stop. They are not done.
+    /// The lane must stop. The records are not done.
     Stopped,
 }
 
 impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
-    /// Delivers until there are no more records, or until it is told to stop.
+    /// Delivers records until the channel closes or the lane is stopped.
     pub(in crate::consumer) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
         let most = self.worker.handler.max_records().max(1);
         let Some(done) = self.await_predecessor().await else { return };
@@ -175,7 +168,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         }
     }
 
-    /// Delivers the records of a chunk, call by call.
+    /// Delivers the records of a chunk in calls of at most `most` records.
     async fn deliver_chunk(
         &self,
         chunk: &Chunk,
@@ -199,8 +192,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         self.progress.done(self.index, (last.sequence, last.sub), records.len());
     }
 
-    /// Waits for the lane that this one follows. Returns up to where that was done, or `None` if
-    /// this one is to stop.
+    /// Waits for the lane that this one follows. Returns the position up to which that lane was
+    /// done, or `None` if this lane is to stop.
     async fn await_predecessor(&self) -> Option<Position> {
         let Some(before) = &self.before else { return Some(Position::AtTimestamp(0)) };
         let done = tokio::select! {
@@ -209,12 +202,13 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
             done = before.over() => done,
         };
         self.progress.catch_up(self.index, done);
-        // Its last call may have been dropped when it let go of its thread.
+        // The predecessor's last call may have been dropped as soon as it yielded its thread, so
+        // its counter may still show a running call.
         self.sign.idle();
         Some(done)
     }
 
-    /// Leaves out what the lane before has done.
+    /// Removes the records that the predecessor has done.
     fn skip(&self, chunk: &mut Chunk, done: Position) {
         let count = chunk.records.partition_point(|record| record.position() <= done);
         if let Some(last) = chunk.records[..count].last() {
@@ -223,7 +217,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         }
     }
 
-    /// The call for some records of a chunk.
+    /// Builds the call for some records of a chunk.
     fn call<'a>(&'a self, chunk: &'a Chunk, records: &'a [UserRecord]) -> HandlerCall<'a> {
         let last = |records: &[UserRecord]| records.last().map(UserRecord::position);
         let at_end = chunk.at_end && last(records) == last(&chunk.records);
@@ -238,7 +232,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         }
     }
 
-    /// Delivers the records of one call until they are done.
+    /// Calls the handler until the records are done, with pauses between failed attempts.
     async fn deliver(&self, call: HandlerCall<'_>, handled: &mut HandledCount) -> DeliveryResult {
         let (mut failures, mut attempts_made) = (0_u32, 0_u32);
         loop {
@@ -247,7 +241,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
             if !self.may_deliver_at(now_ms) && !self.may_deliver().await {
                 return DeliveryResult::Stopped;
             }
-            // The last look of that and the handler's call are one poll: nothing waits in between.
+            // The check above and the first poll of the handler happen in the same poll: there is
+            // no await in between.
             self.sign.called();
             self.vitals.note_delivery(call.records);
             let in_hand = CallGuard::new(&self.worker.interrupted_calls, &self.shard, call.records);
@@ -265,7 +260,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
                 Err(error) => error,
             };
             failures = failures.saturating_add(1);
-            // What keeps the handler from its work says nothing of the records.
+            // An interruption says nothing about the records, so it does not count as an attempt.
             let counts = !error.is::<Interrupted>();
             attempts_made = attempts_made.saturating_add(u32::from(counts));
             let error = error.to_string();
@@ -284,8 +279,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         }
     }
 
-    /// The handler failed too often. Records of one call are tried one by one first, so that only
-    /// those which fail by themselves are parked. What is done by then stays done when the lane stops.
+    /// Handles records whose attempts are used up. The records of one call are first delivered one
+    /// by one, so that only those that fail on their own become dead letters. Records done by then
+    /// stay done if the lane stops.
     async fn give_up(
         &self,
         call: HandlerCall<'_>,
@@ -307,8 +303,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         };
         let (worker, at) = (&self.worker, record.position());
         loop {
-            // The handler's call may have outlived the lease. A record of another owner is not
-            // ours to park, and one that failed because of the stop has no fault of its own.
+            // The handler's call may have outlived the lease. This worker must not set aside a
+            // record of another owner, and a record that failed because of the stop is not at
+            // fault.
             if !self.may_deliver().await {
                 return DeliveryResult::Stopped;
             }
@@ -327,14 +324,13 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
         }
     }
 
-    /// Whether records may be delivered in this very poll.
+    /// Returns true if records may be delivered in this very poll.
     #[inline]
     fn may_deliver_at(&self, now_ms: u64) -> bool {
         !self.stop.is_set() && self.grip.may_deliver_at(now_ms)
     }
 
-    /// Waits while it is in doubt whether the shard is still this worker's. `false` if the lane is
-    /// to stop.
+    /// Waits while the validity of the lease is in doubt. Returns false if the lane is to stop.
     async fn may_deliver(&self) -> bool {
         loop {
             if self.stop.is_set() {

@@ -1,16 +1,19 @@
-//! The byte budget: what all shards of a worker may hold in memory together, in named shares.
+//! The memory budget: the bytes that all shards of a worker may hold together, split into shares.
 //!
-//! | share   | of                     | holds                                                   |
-//! |---------|------------------------|---------------------------------------------------------|
-//! | replies | seven eighths          | what was fetched, until every record of it is done      |
-//! | lanes   | one eighth             | records that were taken apart and wait for their handler |
-//! | own     | each shard, on top     | one record or pushed event, and one chunk of a lane     |
+//! | share   | size                    | holds                                                    |
+//! |---------|-------------------------|----------------------------------------------------------|
+//! | replies | seven eighths           | fetched records, until every record of the reply is done |
+//! | lanes   | one eighth              | deaggregated records that wait for their handler         |
+//! | own     | per shard, on top of it | one record or pushed event, and one chunk of a lane      |
 //!
-//! A fetch reserves the largest reply there can be *before* it asks, and gives back what did not
-//! come. What came stays reserved until every record of it is done or dropped, because the records
-//! share the reply's buffer. Where there is no room at once, a shard with little to expect asks for
-//! one record, on its own share; so does one that finds no room for long. So shards whose handlers
-//! hang can't starve the others, and idle ones don't queue for room that they won't use.
+//! A fetch reserves the largest possible reply *before* the request, and releases the unused part
+//! afterwards. The records stay reserved until every record of the reply is done or dropped,
+//! because they share the reply's buffer.
+//!
+//! If the shared permits are not available at once, a shard that expects little requests a single
+//! record on its own share. A shard that waits too long for shared permits does the same. So shards
+//! whose handlers hang cannot starve the others, and idle shards do not queue for memory that they
+//! will not use.
 
 use crate::clock::Clock;
 use anabranch_model::limits;
@@ -19,67 +22,67 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that one permit stands for.
+/// Bytes per permit.
 const UNIT: usize = 1024;
-/// What the largest reply takes.
+/// Permits for the largest reply.
 const MOST: u32 = 10 * 1024;
-/// What a record costs beside its key and data.
+/// Estimated memory of a record in addition to its key and data, in bytes.
 const RECORD_OVERHEAD: usize = 192;
-/// The share of the lanes is this part of the whole.
+/// Divisor of the budget that gives the share of the lanes.
 const LANES_PART: usize = 8;
-/// How long a shard waits for common room before it goes on with its own share.
+/// Time that a shard waits for shared permits before it also accepts its own share.
 const STARVED_MS: u64 = 1_000;
 
 const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
 
-/// What all shards of a worker may hold in memory together. Clones share it.
+/// Memory budget of a worker. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryBudget {
-    /// Room for what is fetched, in units.
+    /// Permits for fetched replies.
     replies: Arc<Semaphore>,
-    /// Room for records that were taken apart, in units.
+    /// Permits for deaggregated records.
     lanes: Arc<Semaphore>,
-    /// Units in all.
+    /// Total number of permits.
     units: usize,
 }
 
-/// The shares of one shard.
+/// Access of one shard to the shared budget and to its own share.
 #[derive(Clone, Debug)]
 pub(in crate::consumer) struct ShardBudget {
     budget: MemoryBudget,
-    /// One record, or one pushed event.
+    /// One permit, for one record or one pushed event.
     own: Arc<Semaphore>,
-    /// One chunk of a lane.
+    /// One permit, for one chunk of a lane.
     own_chunk: Arc<Semaphore>,
 }
 
-/// Room for one reply, given back when it is dropped.
+/// Memory reserved for one reply, released on drop.
 #[derive(Debug)]
 pub(in crate::consumer) struct ReplyReservation {
-    /// What is reserved.
     permit: OwnedSemaphorePermit,
-    /// How many records the reply may have.
+    /// Maximum number of records to request; 0 for a pushed event.
     pub(in crate::consumer) limit: u32,
 }
 
-/// Room for one chunk of a lane, given back when it is dropped.
+/// Memory reserved for one chunk of a lane, released on drop.
 #[derive(Debug)]
 pub(in crate::consumer) struct ChunkReservation {
     #[expect(dead_code, reason = "held until the chunk is done")]
     permit: OwnedSemaphorePermit,
 }
 
-/// What a shard expects of its next read.
+/// Size that a shard expects of its next reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::consumer) enum ExpectedSize {
-    /// A record at most: it is caught up. It doesn't wait for common room to look.
+    /// At most one record, because the shard is caught up. The read does not wait for shared
+    /// permits.
     Small,
-    /// As much as a reply may hold.
+    /// Up to the maximum size of a reply.
     Large,
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes, but room for one reply at least.
+    /// Creates a budget of `bytes`, but of at least one reply.
     pub(crate) fn new(bytes: usize) -> Self {
         let lanes = (bytes / LANES_PART / UNIT).max(1);
         let replies = (bytes / UNIT).saturating_sub(lanes).max(MOST as usize);
@@ -90,26 +93,27 @@ impl MemoryBudget {
         }
     }
 
-    /// The shares of one more shard.
+    /// Creates the share of one more shard.
     pub(in crate::consumer) fn share(&self) -> ShardBudget {
         let one = || Arc::new(Semaphore::new(1));
         ShardBudget { budget: self.clone(), own: one(), own_chunk: one() }
     }
 
-    /// Bytes that are reserved or in use, without the shards' own shares.
+    /// Returns the bytes that are reserved or in use, without the shards' own shares.
     pub(in crate::consumer) fn used_bytes(&self) -> usize {
         let free = self.replies.available_permits() + self.lanes.available_permits();
         self.units.saturating_sub(free) * UNIT
     }
 
-    /// Bytes in all.
+    /// Returns the total size in bytes, without the shards' own shares.
     pub(in crate::consumer) fn bytes(&self) -> usize {
         self.units * UNIT
     }
 }
 
 impl ShardBudget {
-    /// Waits for the room of one reply.
+    /// Waits for memory for one reply. With shared permits the limit is the API maximum; on the
+    /// shard's own share it is one record.
     pub(in crate::consumer) async fn reserve(
         &self,
         clock: &Clock,
@@ -130,15 +134,16 @@ impl ShardBudget {
         ReplyReservation { permit, limit: if common { most } else { 1 } }
     }
 
-    /// Waits for the room of the next pushed event: the shard's own, so that what the service
-    /// pushes is counted before it is read.
+    /// Waits for the shard's own permit for the next pushed event, so that a pushed event is
+    /// counted before it is read.
     pub(in crate::consumer) async fn reserve_push(&self) -> ReplyReservation {
         let own = Arc::clone(&self.own).acquire_owned().await;
         ReplyReservation { permit: own.expect("the share is never closed"), limit: 0 }
     }
 
-    /// Moves records that were pushed from the shard's own share to the common one. Where that has
-    /// no room for long, they stay, and no more is read before they are done.
+    /// Moves the reservation of pushed records from the shard's own share to the shared one. If the
+    /// shared permits take too long, the records stay on the own share, and nothing more is read
+    /// until they are done.
     pub(in crate::consumer) async fn move_to_shared(
         &self,
         records: &[Record],
@@ -156,14 +161,15 @@ impl ShardBudget {
         }
     }
 
-    /// Waits for the room of a chunk of so many records that were taken apart.
+    /// Waits for memory for a chunk of `records` deaggregated records.
     pub(in crate::consumer) async fn reserve_chunk(
         &self,
         records: usize,
         clock: &Clock,
     ) -> ChunkReservation {
         let units = (records * size_of::<UserRecord>()).div_ceil(UNIT);
-        // A chunk larger than the whole share passes alone.
+        // A chunk larger than half of the lanes' share reserves only that half, so that it can
+        // pass.
         let units = units.min(self.budget.units / (2 * LANES_PART)).max(1);
         let lanes = Arc::clone(&self.budget.lanes);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
@@ -175,8 +181,8 @@ impl ShardBudget {
     }
 }
 
-/// Common room, or a shard's own if that takes long. The place in the queue is kept meanwhile.
-/// Returns whether it is the common one.
+/// Waits for shared permits, or for the shard's own permit if that takes too long. Keeps its place
+/// in the shared queue meanwhile. The flag is true for shared permits.
 async fn either(
     common: impl Future<Output = Result<OwnedSemaphorePermit, tokio::sync::AcquireError>>,
     own: &Arc<Semaphore>,
@@ -196,7 +202,7 @@ async fn either(
 }
 
 impl ReplyReservation {
-    /// Keeps what these records need, and gives the rest back.
+    /// Keeps what these records need, and releases the rest.
     pub(in crate::consumer) fn shrink_to(mut self, records: &[Record]) -> Self {
         let rest = self.permit.num_permits().saturating_sub(bytes(records).div_ceil(UNIT));
         drop(self.permit.split(rest));
@@ -204,7 +210,7 @@ impl ReplyReservation {
     }
 }
 
-/// What these records take.
+/// Returns the estimated memory of these records, in bytes.
 fn bytes(records: &[Record]) -> usize {
     let size = |record: &Record| record.data.len() + record.partition_key.len() + RECORD_OVERHEAD;
     records.iter().map(size).sum()
@@ -251,7 +257,7 @@ mod tests {
         let starved = budget.share();
         let one = starved.reserve(&clock, ExpectedSize::Large).await;
         assert_eq!(one.limit, 1);
-        // A second record waits until the first is done, or until there is common room.
+        // A second record waits until the first is done, or until shared permits are free.
         tokio::select! {
             biased;
             room = starved.reserve(&clock, ExpectedSize::Large) => panic!("{room:?}"),
@@ -272,7 +278,7 @@ mod tests {
         assert_eq!(whole.limit, 10_000, "there is room");
         let look = share.reserve(&clock, ExpectedSize::Small).await;
         assert_eq!((look.limit, clock.now_ms()), (1, 0), "there is none");
-        // While that record is not done, the next look waits for either.
+        // While that record is not done, the next read waits for either.
         tokio::select! {
             biased;
             room = share.reserve(&clock, ExpectedSize::Small) => panic!("{room:?}"),
@@ -295,7 +301,7 @@ mod tests {
         drop(share.reserve_push().await);
         drop(room);
         assert_eq!(budget.used_bytes(), 0);
-        // Without common room the event stays on the own share, and the next one is not read.
+        // Without shared permits the event stays on the own share, and the next one is not read.
         let hogs: Vec<_> = {
             let shares: Vec<_> = (0..5).map(|_| budget.share()).collect();
             let mut hogs = Vec::new();
@@ -326,7 +332,7 @@ mod tests {
             held.push(hog.reserve_chunk(records, &clock).await);
         }
         assert!(!held.is_empty() && budget.used_bytes() <= share, "the share is an eighth");
-        // One chunk passes on the shard's own share, the second one waits for it.
+        // One chunk passes on the shard's own share; the second one waits for it.
         let one = other.reserve_chunk(records, &clock).await;
         tokio::select! {
             biased;

@@ -1,5 +1,5 @@
-//! From replies to handlers: aggregates are deaggregated, records go to the lanes of their keys, and
-//! memory is reserved for them.
+//! The path from replies to handlers: deaggregation, assignment of records to lanes, and the memory
+//! budget.
 
 pub(super) mod dispatcher;
 pub(super) mod dedup;

@@ -1,4 +1,4 @@
-//! Where a shard is read on, and with how many lanes.
+//! The position at which the reading of a shard resumes, and its number of lanes.
 
 use crate::stream::api::ReadFrom;
 use anabranch_model::hash::HashKey;
@@ -6,7 +6,7 @@ use anabranch_model::lease::Checkpoint;
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 
-/// Up to where each lane of a shard is done.
+/// Position up to which each lane of a shard is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::consumer) struct Resume {
     /// One position per lane; never empty.
@@ -14,8 +14,8 @@ pub(in crate::consumer) struct Resume {
 }
 
 impl Resume {
-    /// What the row says, with `wanted` lanes if they may change: records go to lanes by number,
-    /// so while one lane is ahead of another, the row's number of lanes holds.
+    /// Resumes from the checkpoint of a row. Uses `wanted` lanes if all lanes of the checkpoint are
+    /// level. Otherwise it keeps their number, because records are assigned to lanes by number.
     pub(in crate::consumer) fn of(checkpoint: &Checkpoint, wanted: usize) -> Self {
         if checkpoint.is_level() {
             Self { lanes: vec![checkpoint.lowest(); wanted.max(1)] }
@@ -24,29 +24,30 @@ impl Resume {
         }
     }
 
-    /// What the row says, in one lane: what other lanes had done beyond the lowest comes again.
+    /// Resumes from the checkpoint of a row in one lane. Records that other lanes have done beyond
+    /// the lowest lane are redelivered.
     pub(in crate::consumer) fn in_one_lane(checkpoint: &Checkpoint) -> Self {
         Self { lanes: vec![checkpoint.lowest()] }
     }
 
-    /// What the row says, in its own number of lanes, level or not.
+    /// Resumes from the checkpoint of a row with its own number of lanes, level or not.
     pub(in crate::consumer) fn as_it_stands(checkpoint: &Checkpoint) -> Self {
         Self { lanes: checkpoint.lanes().to_vec() }
     }
 
-    /// The same lanes, none of them behind where it was given its records.
+    /// Moves each lane forward to the position up to which it has received its records.
     pub(in crate::consumer) fn behind(&self, given: &[Position]) -> Self {
         let lanes = self.lanes.iter().zip(given);
         Self { lanes: lanes.map(|(done, given)| *done.max(given)).collect() }
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     pub(in crate::consumer) fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// The lane of a record: always by the MD5 of its partition key, so that a key stays in one
-    /// lane whatever explicit hash keys its records have.
+    /// Returns the lane of a record. It depends only on the MD5 of the partition key, so a key
+    /// stays in one lane whatever explicit hash keys its records have.
     pub(in crate::consumer) fn lane_of(&self, record: &UserRecord) -> usize {
         if self.lanes.len() == 1 {
             return 0;
@@ -56,24 +57,25 @@ impl Resume {
         usize::try_from(lane).expect("a remainder is below the number of lanes")
     }
 
-    /// Whether a record of this lane was done before.
+    /// Returns true if a record of this lane at this position was done before.
     #[inline]
     pub(in crate::consumer) fn is_done(&self, lane: usize, at: Position) -> bool {
         at <= self.lanes[lane]
     }
 
-    /// Up to where each lane is done.
+    /// Returns the position up to which each lane is done.
     pub(in crate::consumer) fn positions(&self) -> &[Position] {
         &self.lanes
     }
 
-    /// The lowest lane.
+    /// Returns the position of the lowest lane.
     pub(in crate::consumer) fn lowest(&self) -> Position {
         self.lanes.iter().copied().min().unwrap_or(Position::TrimHorizon)
     }
 
-    /// Where to start reading. The record at a checkpoint is read again, because it may be an
-    /// aggregate that is done in part; what was done of it is dropped. `None` when nothing is left.
+    /// Returns the position at which reading starts, or `None` if nothing is left to read. The
+    /// record at a checkpoint is read again, because it may be an aggregate that is partly done;
+    /// the done part is dropped.
     pub(in crate::consumer) fn read_from(&self) -> Option<ReadFrom> {
         match self.lowest() {
             Position::AtTimestamp(ms) => Some(ReadFrom::AtTimestamp(ms)),

@@ -1,11 +1,11 @@
-//! Enhanced fan-out: subscriptions one after another, each behind the last.
+//! Enhanced fan-out: consecutive subscriptions, each starting after the previous one.
 //!
 //! ```text
 //! register ─► subscribe ─► event ─► lanes ─┐
 //!                ▲  ▲        └─────────────┤ next event
-//!                │  └── five minutes over ─┤ behind the continuation, at once
+//!                │  └── five minutes over ─┤ after the continuation, at once
 //!                └───── failed: a pause ───┤
-//!                └───── ended, no proof ───┘
+//!                └───── unproven end ──────┘
 //! ```
 
 use super::retention::RetentionTracker;
@@ -26,51 +26,52 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The pause between two looks at a consumer that is not active yet.
+/// Pause between two checks of a consumer that is not active yet.
 const REGISTERING_MS: u64 = 500;
-/// The longest pause after a subscription that another one is in the way of: the service frees the
-/// place after five seconds.
+/// Maximum pause after a subscription that conflicts with another one: the service frees the place
+/// after five seconds.
 const BUSY_MS: u64 = 5_000;
 
-/// Whom a worker subscribes as: one registered consumer a stream, for all workers of the
+/// The registered fan-out consumers of a worker: one per stream, shared by all workers of the
 /// application.
 #[derive(Debug)]
 pub(in crate::consumer) struct FanOutRegistry {
-    /// The consumer's name, which is the application's.
+    /// Name or ARN of the consumer; by default the application's name.
     name: String,
-    /// The consumer of each stream. A look-up holds up the others of its own stream only.
+    /// The consumer of each stream. A lookup blocks only lookups of the same stream.
     known: std::sync::Mutex<BTreeMap<StreamName, KnownConsumer>>,
-    /// Why no consumer can be registered on a stream until an operator removes another one.
+    /// Set when no consumer can be registered on a stream until an operator removes one.
     full: watch::Sender<Option<ConsumerLimitReached>>,
 }
 
-/// A stream with as many consumers as the service allows.
+/// A stream that has as many consumers as the service allows.
 #[derive(Clone, Debug)]
 pub(in crate::consumer) struct ConsumerLimitReached {
-    /// Its ARN.
+    /// ARN of the stream.
     pub(in crate::consumer) arn: String,
-    /// The name that the consumer would have.
+    /// Name under which the consumer would be registered.
     pub(in crate::consumer) name: String,
-    /// The service's words.
+    /// Error message of the service.
     pub(in crate::consumer) detail: String,
 }
 
-/// The consumer of one stream.
+/// Shared lookup state of one stream's consumer.
 type KnownConsumer = Arc<Mutex<ConsumerLookup>>;
 
-/// What is known of the consumer of one stream.
+/// Lookup state of one stream's consumer.
 #[derive(Debug, Default)]
 struct ConsumerLookup {
-    /// The consumer, once it was found or registered.
+    /// The consumer, once found or registered.
     found: Option<FanOutConsumer>,
-    /// Attempts in a row that failed.
+    /// Number of consecutive failed attempts.
     failures: u32,
-    /// The last failure, which holds for all shards until this moment.
+    /// Last failure, and the time in milliseconds until which all shards get it without another
+    /// attempt.
     failed: Option<(u64, SharedError)>,
 }
 
 impl ConsumerLookup {
-    /// What the last attempt came to, while that holds.
+    /// Returns the result of the last attempt while it is valid.
     fn last(&self, now_ms: u64) -> Option<Result<FanOutConsumer, StreamError>> {
         if let Some(consumer) = &self.found {
             return Some(Ok(consumer.clone()));
@@ -97,23 +98,23 @@ impl FanOutRegistry {
         Self { name: application.to_owned(), known: std::sync::Mutex::default(), full }
     }
 
-    /// Waits until a stream turns out to have as many consumers as the service allows.
+    /// Waits until a stream turns out to have reached its limit of consumers.
     pub(in crate::consumer) async fn wait_limit_reached(&self) -> ConsumerLimitReached {
         let mut full = self.full.subscribe();
         match full.wait_for(Option::is_some).await.map(|full| full.clone()) {
             Ok(Some(full)) => full,
-            // The sender is this registry's own.
+            // The registry owns the sender, so the channel cannot close.
             _ => std::future::pending().await,
         }
     }
 
-    /// The consumer of a stream, registered if nobody has done it.
+    /// Returns the active consumer of a stream, and registers it if necessary.
     async fn consumer<A: StreamApi>(
         &self,
         source: &FetchContext<A>,
     ) -> Result<FanOutConsumer, StreamError> {
         let stream = &source.feed.shard.stream;
-        // One look-up at a time, and one for all shards: the service allows few.
+        // One lookup at a time, whose result all shards share: the API's rate limit is low.
         let known = self.known(stream);
         let mut known = known.lock().await;
         if let Some(last) = known.last(source.clock.now_ms()) {
@@ -124,7 +125,7 @@ impl FanOutRegistry {
         outcome
     }
 
-    /// Looks the consumer up, and registers it unless another worker did.
+    /// Looks up the consumer, and registers it unless another worker did.
     async fn look_up<A: StreamApi>(
         &self,
         source: &FetchContext<A>,
@@ -135,14 +136,16 @@ impl FanOutRegistry {
         loop {
             let found = api.describe_consumer(&summary, &self.name);
             let found = match source.in_time("DescribeStreamConsumer", found).await {
-                // One that is named by its ARN belongs to an operator, perhaps of another account.
+                // A consumer named by its ARN belongs to an operator, perhaps of another account,
+                // so it is never registered here.
                 Err(error) if error.fault == Fault::Missing && !is_arn(&self.name) => {
                     let made = api.register_consumer(&summary, &self.name);
                     match source.in_time("RegisterStreamConsumer", made).await {
-                        // Another worker was faster.
+                        // Another worker has registered the consumer.
                         Err(error) if error.fault == Fault::Busy => None,
                         Err(error) if error.fault == Fault::LimitReached => {
-                            // Another worker may have registered the last one, by this name.
+                            // Another worker may have registered the last allowed consumer under
+                            // this very name, so the first refusal leads to another lookup.
                             if refused {
                                 self.emit_limit_reached(&summary, &error);
                                 return Err(error);
@@ -182,8 +185,8 @@ impl FanOutRegistry {
     }
 }
 
-/// Removes the fan-out consumer of an application from a stream, once no worker needs it: it costs
-/// money while it is registered. Returns whether there was one.
+/// Removes the fan-out consumer of an application from a stream. Call it once no worker needs the
+/// consumer, because it costs money while it is registered. Returns true if there was one.
 pub async fn remove_fan_out<A: StreamApi>(
     api: &A,
     stream: &StreamName,
@@ -197,31 +200,30 @@ pub async fn remove_fan_out<A: StreamApi>(
     }
 }
 
-/// A shard whose records are pushed.
+/// Reads a shard by subscriptions.
 pub(in crate::consumer) struct FanOutReader<A> {
-    /// What fetching needs.
     pub(in crate::consumer) source: FetchContext<A>,
-    /// Whom to subscribe as.
     pub(in crate::consumer) registry: Arc<FanOutRegistry>,
 }
 
-/// How a subscription ended.
+/// Reason why a subscription ended.
 enum SubscriptionEnd {
-    /// By its time: the next one begins at once, if this one told anything.
+    /// The service ended the subscription. The next one begins at once if this one delivered an
+    /// event.
     Over {
-        /// Whether an event came.
+        /// True if at least one event arrived.
         told: bool,
     },
-    /// With an error.
+    /// The subscription failed.
     Failed(StreamError),
-    /// With the shard, as it says, and these children.
+    /// The last event claimed the end of the shard and named these children.
     ShardEnd(Vec<ChildShard>),
-    /// Because nobody takes the records.
+    /// The lanes have stopped.
     Unwanted,
 }
 
 impl<A: StreamApi> FanOutReader<A> {
-    /// Reads from `from` to the end of the shard, or until it is told to stop.
+    /// Reads from `from` to the end of the shard, or until `stop` is cancelled.
     pub(in crate::consumer) async fn run(
         self,
         from: ReadFrom,
@@ -255,7 +257,8 @@ impl<A: StreamApi> FanOutReader<A> {
                     failures = 0;
                     continue;
                 }
-                // Not by its time: whoever ends a subscription at once may do so again.
+                // A service that ends a subscription without an event may do so again, so this
+                // backs off.
                 SubscriptionEnd::Over { told: false } => {
                     failures = failures.saturating_add(1);
                     source.clock.sleep(FAILED.wait_ms(failures, source.chance.bits())).await;
@@ -264,7 +267,7 @@ impl<A: StreamApi> FanOutReader<A> {
                 SubscriptionEnd::Failed(error) => error,
             };
             if error.fault == Fault::Missing {
-                // The consumer may be gone, or the shard: a poll tells which.
+                // Either the consumer or the shard is gone. A request for an iterator tells which.
                 self.registry.forget(&source.feed.shard.stream).await;
                 let key = &source.feed.shard;
                 let asked = source.api.iterator(&key.stream, &key.shard, ReadFrom::TrimHorizon);
@@ -273,7 +276,7 @@ impl<A: StreamApi> FanOutReader<A> {
                     return FetchEnd::Missing;
                 }
             }
-            // Whoever got on is not failing in a row.
+            // Failures count as consecutive only while the reading makes no progress.
             failures = if before == from { failures.saturating_add(1) } else { 1 };
             let pause_ms = match error.fault {
                 Fault::Busy => {
@@ -294,7 +297,7 @@ impl<A: StreamApi> FanOutReader<A> {
         }
     }
 
-    /// Reads one subscription, and moves `from` on.
+    /// Reads one subscription to its end, and advances `from`.
     async fn subscription(
         &self,
         from: &mut ReadFrom,
@@ -319,8 +322,9 @@ impl<A: StreamApi> FanOutReader<A> {
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
         let share = &source.feed.share;
         let mut told = false;
-        // What a subscription pushes after its first event has not waited there, though it may have
-        // waited to be taken: it left the service at the event before, at the earliest.
+        // Only the first event of a subscription has waited in the stream. A later event may have
+        // waited to be read here, but it left the service no earlier than the event before it was
+        // received.
         let mut pushed_ms = source.clock.now_ms();
         let mut waited_ms = reach.waited_ms(pushed_ms);
         loop {
@@ -360,26 +364,27 @@ async fn next(events: &mut Subscription) -> Result<Option<SubscriptionEvent>, St
     poll_fn(|context| events.as_mut().poll_next(context)).await.transpose()
 }
 
-// Subscriptions of one consumer that are in each other's way: a hand-over, or two applications
-// under one name.
+// Conflicts between subscriptions of one consumer: a hand-over, or two applications that share a
+// consumer name.
 //
-// The service lets a new subscription take the place of one that is five seconds old, and refuses it
-// before. A hand-over costs a few refusals within that time. Two that share a consumer's name take
-// each shard from each other for ever: each is refused, or thrown out, every few seconds.
+// The service lets a new subscription replace one that is at least five seconds old, and refuses it
+// before. A hand-over costs a few refusals within that time. Two applications that share a consumer
+// name take each shard from each other without end: each is refused or ended every few seconds.
 
-/// A hand-over is over by then. Whoever is in the way again after this pause is so for another reason.
+/// Maximum duration of a hand-over. A conflict that follows the last one after a longer pause has
+/// another cause.
 const HAND_OVER_MS: u64 = 15_000;
 
-/// The subscriptions of a shard that another one was in the way of.
+/// Conflicts of a shard's subscriptions with others.
 #[derive(Debug, Default)]
 pub(super) struct SubscriptionConflicts {
-    /// When the first of them was refused or ended, and when the last.
+    /// Times of the first and the last conflict of the current series, in milliseconds.
     since_to_ms: Option<(u64, u64)>,
 }
 
 impl SubscriptionConflicts {
-    /// Notes that another subscription was in the way. Returns whether a hand-over does not explain
-    /// it any more.
+    /// Notes a conflict with another subscription. Returns true if the series is too long for a
+    /// hand-over.
     pub(super) fn note_lost(&mut self, now_ms: u64) -> bool {
         let goes_on = |(_, to_ms): &(u64, u64)| now_ms.saturating_sub(*to_ms) <= HAND_OVER_MS;
         let since_ms = self.since_to_ms.filter(goes_on).map_or(now_ms, |(since_ms, _)| since_ms);
@@ -402,9 +407,9 @@ mod tests {
         };
         check(&[100, 101, 103, 105], &[]);
         check(&[100, 105, 110, 114, 115, 121], &[115, 121]);
-        // Hand-overs that have a pause between them.
+        // Separate hand-overs, with a pause in between.
         check(&[100, 104, 120, 124, 140], &[]);
-        // Thrown out less often than every few seconds, by a slow rival.
+        // A slow rival: replaced less often than every few seconds.
         check(&[100, 112, 124, 136], &[124, 136]);
     }
 }

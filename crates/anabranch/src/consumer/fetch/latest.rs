@@ -1,4 +1,4 @@
-//! What LATEST stands for: a moment that is found out once.
+//! Resolution of LATEST to a timestamp, once per reading of a shard.
 
 use super::with_timeout;
 use crate::clock::Clock;
@@ -6,14 +6,17 @@ use crate::stream::api::{ShardFilter, StreamApi, StreamError};
 use anabranch_model::lease::LeaseKey;
 use std::sync::OnceLock;
 
-/// The moment that LATEST stands for: found out before the user's code runs, and kept for all that
-/// read from there. A moment of their own would skip what came between. Only rows of KCL's layout are
-/// made at LATEST; they keep the moment from the first time on that it is found out.
+/// The timestamp that LATEST stands for.
+///
+/// It is resolved before the user's code runs, and kept for everything that reads from LATEST: a
+/// later timestamp would skip the records in between. Only rows of KCL's layout are created at
+/// LATEST; the timestamp is written to them when it is first resolved.
 #[derive(Debug, Default)]
 pub(in crate::consumer) struct LatestResolver(OnceLock<u64>);
 
 impl LatestResolver {
-    /// The moment, in milliseconds since 1970 by the service's clock.
+    /// Returns the timestamp, in milliseconds since 1970 by the service's clock. Falls back to the
+    /// worker's clock if the service reports no time.
     pub(in crate::consumer) async fn resolve<A: StreamApi>(
         &self,
         api: &A,

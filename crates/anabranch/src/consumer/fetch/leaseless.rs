@@ -1,4 +1,4 @@
-//! Reading one shard without a lease: for readers that store nothing.
+//! Reading of one shard without a lease, for readers that store nothing.
 
 use super::poll::PollingReader;
 use super::{FetchContext, FetchEnd};
@@ -19,38 +19,34 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Records that go together, at most.
+/// Maximum number of records in one chunk.
 const CHUNK: usize = 1_000;
 
-/// What reading any shard without a lease needs.
+/// Context for reading any shard without a lease.
 pub(crate) struct LeaselessReader<A> {
-    /// The service.
     pub(crate) api: Arc<A>,
-    /// The streams' summaries, which all shards share.
+    /// Stream summaries, shared by all shards.
     pub(crate) summaries: Arc<Summaries>,
-    /// The memory that the records of all shards may take.
+    /// Memory budget of all shards.
     pub(crate) budget: MemoryBudget,
-    /// The longest pause between two reads of an idle shard, in milliseconds.
+    /// Maximum pause between two reads of an idle shard, in milliseconds.
     pub(crate) idle_poll_ms: u64,
-    /// Where it reads the time.
     pub(crate) clock: Clock,
-    /// Where it draws random numbers.
     pub(crate) chance: Rng,
-    /// Who wants to know.
     pub(crate) events: Events,
 }
 
-/// Where to begin.
+/// Start position of a reading.
 pub(crate) struct LeaselessStart {
-    /// An iterator that stands there already.
+    /// Iterator at the start position, if the caller already has one.
     pub(crate) iterator: Option<ShardIterator>,
-    /// Where to ask for one.
+    /// Position at which to request an iterator otherwise.
     pub(crate) from: ReadFrom,
 }
 
 impl<A: StreamApi> LeaselessReader<A> {
-    /// Reads a shard into `chunks`, which is also told of reads without records. Returns how it
-    /// ended, and where to read on.
+    /// Reads a shard into `chunks`, which also receives an empty chunk for each read without
+    /// records. Returns the reason of the end and the position at which to resume.
     pub(crate) async fn read(
         &self,
         shard: &Arc<LeaseKey>,

@@ -1,4 +1,4 @@
-//! Where records come from: polled, or pushed by enhanced fan-out.
+//! Fetching of records: by polling, or pushed by enhanced fan-out.
 
 pub(super) mod poll;
 pub(super) mod fan_out;
@@ -22,54 +22,56 @@ use retention::RetentionTracker;
 use std::future::Future;
 use std::sync::Arc;
 
-/// Pauses after a call that failed.
+/// Backoff after a failed call.
 pub(super) const FAILED: Backoff = Backoff::new(200, 10_000);
-/// The longest that one call is waited for, whatever time-outs the API has of its own.
+/// Maximum duration of one call in milliseconds, whatever timeouts the API client has.
 const CALL_MS: u64 = 40_000;
-/// How often in a row credentials may be refused that somebody may be about to renew, and requests
-/// that a fresh iterator may mend: about half a minute.
+/// Number of consecutive failures after which expired credentials and invalid requests count as
+/// final; about half a minute. Until then the credentials may be renewed, and a fresh iterator may
+/// fix the request.
 const DOUBTS: u32 = 8;
-/// Nothing that has waited for less than this is past retention.
+/// Minimum retention of a stream. Records that waited less cannot have expired.
 const KEPT_MS: u64 = limits::RETENTION_MIN_HOURS as u64 * 3_600_000;
 
-/// How old the answer may be that says for how long the stream keeps records.
+/// Maximum age of a cached summary or failure when the retention is looked up.
 const RETENTION_AGE: MaxAge = MaxAge { summary_ms: 600_000, failure_ms: 60_000 };
 
-/// How records are fetched.
+/// Method by which records are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FetchMode {
-    /// `GetRecords`: five calls and 2 MB a second for each shard, shared by all applications.
+    /// `GetRecords`: five calls and 2 MB per second and shard, shared by all applications.
     #[default]
     Poll,
-    /// `SubscribeToShard`: 2 MB a second for each shard and application, pushed within
-    /// milliseconds. It is paid for. The consumer is registered under the application's name.
+    /// `SubscribeToShard`: 2 MB per second for each shard and application, pushed within
+    /// milliseconds, at an extra charge. The consumer is registered under the application's name.
     FanOut,
 }
 
-/// Why fetching ended.
+/// Reason why fetching ended.
 #[derive(Debug)]
 pub(crate) enum FetchEnd {
-    /// The closed shard has no more records, and these follow.
+    /// The closed shard has no more records. These are its children.
     ShardEnd(Vec<ChildShard>),
-    /// The service says that it has no such shard.
+    /// The service reports that the shard does not exist.
     Missing,
-    /// The service refuses, and will go on to. Only those who asked for it are told so.
+    /// The service refuses the request with an error that does not pass by itself. Only readers
+    /// with `ends_refused` end this way.
     Refused(StreamError),
-    /// It was told to stop.
+    /// The reader was stopped, or its lanes were.
     Stopped,
 }
 
-/// Whether an error that came so often in a row does not pass by itself.
+/// Returns true if an error that occurred `failures` times in a row does not pass by itself.
 pub(crate) fn is_final(error: &StreamError, failures: u32) -> bool {
     match error.fault {
         Fault::CredentialsExpired | Fault::Invalid => failures >= DOUBTS,
-        // Whoever asks finds out what is missing.
+        // The caller finds out what is missing.
         Fault::Missing => false,
         fault => !fault.is_retryable(),
     }
 }
 
-/// A call that is given up when it takes too long.
+/// Runs a call with a timeout of [`CALL_MS`], after which it fails with [`Fault::ReplyLost`].
 async fn with_timeout<T>(
     clock: &Clock,
     operation: &'static str,
@@ -89,24 +91,21 @@ async fn with_timeout<T>(
     }
 }
 
-/// What fetching one shard needs, whichever way.
+/// Context for fetching one shard, shared by both methods.
 pub(super) struct FetchContext<A> {
-    /// The service.
     pub(super) api: Arc<A>,
-    /// Where the records go.
+    /// Destination of the records.
     pub(super) feed: Dispatcher,
-    /// What LATEST stands for, once somebody has read from there.
+    /// Timestamp for LATEST, resolved by the first read from there.
     pub(super) latest: Arc<LatestResolver>,
-    /// The streams' summaries, which all shards share.
+    /// Stream summaries, shared by all shards.
     pub(super) summaries: Arc<Summaries>,
-    /// The worker's clock.
     pub(super) clock: Clock,
-    /// The worker's chance.
     pub(super) chance: Rng,
 }
 
 impl<A: StreamApi> FetchContext<A> {
-    /// A call that is given up when it takes too long.
+    /// Runs a call on this shard with the timeout of [`with_timeout`].
     async fn in_time<T>(
         &self,
         operation: &'static str,
@@ -115,7 +114,7 @@ impl<A: StreamApi> FetchContext<A> {
         with_timeout(&self.clock, operation, &self.feed.shard, call).await
     }
 
-    /// The same place without LATEST, which becomes a moment.
+    /// Replaces LATEST by its timestamp; returns other positions unchanged.
     async fn pin_latest(&self, from: ReadFrom) -> Result<ReadFrom, StreamError> {
         if from != ReadFrom::Latest {
             return Ok(from);
@@ -124,8 +123,8 @@ impl<A: StreamApi> FetchContext<A> {
         Ok(ReadFrom::AtTimestamp(moment.await?))
     }
 
-    /// Notes what a reply says of how far the shard was read, and tells what was lost before it. The
-    /// reply is of a moment at or after the one that stands first.
+    /// Updates the tracker with a reply, and emits an event if records expired before it. The first
+    /// item of `reply` is a time at or before the reply.
     async fn note_reached(
         &self,
         reach: &mut RetentionTracker,
@@ -141,19 +140,19 @@ impl<A: StreamApi> FetchContext<A> {
         }
     }
 
-    /// For how long the stream keeps records, if it says so now.
+    /// Returns the retention of the stream, if the service reports it.
     async fn retention_ms(&self) -> Option<u64> {
         Some(self.summary(RETENTION_AGE).await.ok()?.retention_ms)
     }
 
-    /// The stream's summary: the last one, if it is young enough.
+    /// Returns the stream's summary, from the cache if it is recent enough.
     async fn summary(&self, max_age: MaxAge) -> Result<StreamSummary, StreamError> {
         let stream = &self.feed.shard.stream;
         let call = self.in_time("DescribeStreamSummary", self.api.describe(stream));
         self.summaries.get(stream, || self.clock.now_ms(), max_age, call).await
     }
 
-    /// Tells that a call failed, and gives the pause before the next.
+    /// Emits an event for a failed call, and returns the pause before the next one in milliseconds.
     fn failed(&self, error: &StreamError, failures: u32) -> u64 {
         let pause_ms = FAILED.wait_ms(failures, self.chance.bits());
         self.emit_failed(error.to_string(), failures, pause_ms);
@@ -170,7 +169,7 @@ impl<A: StreamApi> FetchContext<A> {
         });
     }
 
-    /// Tells that records came.
+    /// Emits an event for received records.
     fn fetched(&self, records: usize, behind_ms: u64, took_ms: Option<u64>) {
         let shard = Arc::clone(&self.feed.shard);
         self.feed.events.emit(ShardEvent::Fetched {

@@ -1,10 +1,10 @@
-//! Polling: `GetRecords` within the shard's rates, with a timer on every path.
+//! Polling with `GetRecords`, within the shard's rate limits. Every call has a timeout.
 //!
 //! ```text
 //! pace ─► reserve ─► iterator ─► records ─► lanes ─┐
-//!   ▲                   ▲  expired: behind the last │
-//!   │                   ├── record that came ───────┤
-//!   │                   └── an end without proof ───┤
+//!   ▲                   ▲  expired: after the last │
+//!   │                   ├── record received ───────┤
+//!   │                   └── an unproven end ───────┤
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
@@ -23,60 +23,55 @@ use anabranch_model::retry::Fault;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// The pause after the first empty read; it doubles up to the idle poll.
+/// Pause after the first empty read. It doubles up to `idle_poll_ms`.
 const EMPTY_PAUSE_MS: u64 = 200;
 
-/// The most records that are asked for.
+/// Maximum number of records per request.
 #[expect(clippy::cast_possible_truncation, reason = "it is ten thousand")]
 const MOST: u32 = limits::GET_RECORDS_MAX_RECORDS as u32;
 
-/// By how much fewer are asked for after a reply that did not come whole. It is doubled with each one
-/// that does.
+/// Divisor of the record limit after a reply was lost. Each successful reply doubles the limit.
 const FEWER: u32 = 8;
 
-/// A shard that is polled.
+/// Reads a shard by polling.
 pub(crate) struct PollingReader<A> {
-    /// What fetching needs.
     pub(crate) source: FetchContext<A>,
-    /// The longest pause between two reads of an idle shard, in milliseconds.
+    /// Maximum pause between two reads of an idle shard, in milliseconds.
     pub(crate) idle_poll_ms: u64,
-    /// An iterator that stands where the reading begins, if there is one.
+    /// Iterator at the start position, if the caller already has one.
     pub(crate) first: Option<ShardIterator>,
-    /// Whether it ends when the service refuses what will not pass by itself. If not, it asks for
-    /// ever: somebody may give the permission that lacks.
+    /// If true, ends with [`FetchEnd::Refused`] on an error that does not pass by itself. If false,
+    /// retries without limit, because an operator may grant the missing permission.
     pub(crate) ends_refused: bool,
 }
 
-/// Where reading stands.
+/// State of the polling loop.
 struct ReadPosition {
-    /// Where to ask for an iterator.
+    /// Position at which to request an iterator.
     from: ReadFrom,
-    /// The iterator, while there is one.
     iterator: Option<ShardIterator>,
-    /// Reads in a row that gave nothing.
+    /// Number of consecutive empty reads.
     empty: u32,
-    /// Calls in a row that failed.
+    /// Number of consecutive failed calls.
     failures: u32,
-    /// What the next read may give, as far as the last one tells.
+    /// Size expected of the next reply, judged by the last one.
     expects: ExpectedSize,
-    /// How many records to ask for at the most.
+    /// Maximum number of records to request.
     most: u32,
-    /// How far the shard was read.
     reach: RetentionTracker,
-    /// What is known of its end.
     ending: ShardEndTracker,
 }
 
-/// What one round of polling came to.
+/// Result of one polling round.
 enum PollRound {
-    /// Go on after this many milliseconds.
+    /// Continue after this many milliseconds.
     After(u64),
-    /// It is over.
+    /// The reading is over.
     Over(FetchEnd),
 }
 
 impl<A: StreamApi> PollingReader<A> {
-    /// Reads from `from` to the end of the shard, or until it is told to stop.
+    /// Reads from `from` to the end of the shard, or until `stop` is cancelled.
     pub(crate) async fn run(self, from: ReadFrom, stop: CancellationToken) -> FetchEnd {
         tokio::select! {
             biased;
@@ -139,7 +134,7 @@ impl<A: StreamApi> PollingReader<A> {
             Ok(fetched) => fetched,
             Err(error) => {
                 if error.fault == Fault::ReplyLost {
-                    // The line may be too slow for so much at once.
+                    // The connection may be too slow for a reply of this size.
                     place.most = (place.most / FEWER).max(1);
                 }
                 return self.failed(place, error);
@@ -150,7 +145,8 @@ impl<A: StreamApi> PollingReader<A> {
         let now_ms = self.source.clock.now_ms();
         rates.charge(now_ms, [0, bytes as u64]);
         vitals.replied(fetched.behind_ms);
-        // An end counts when it is believed: a list that is refused is asked for more and more seldom.
+        // At a claimed end, `failures` is reset only once the list of shards succeeds, so that
+        // failing list calls are retried with growing pauses.
         if fetched.next.is_some() {
             place.failures = 0;
         }
@@ -161,9 +157,9 @@ impl<A: StreamApi> PollingReader<A> {
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
         let reply = (asked_ms, &*fetched.records, behind_ms);
         self.source.note_reached(&mut place.reach, waited_ms, reply).await;
-        // Some doubles of the service are never behind, so what may have been cut off counts too.
+        // Some emulators always report 0 ms behind, so a full page also counts as "more available".
         let full = came >= limit as usize || bytes >= limits::GET_RECORDS_MAX_BYTES / 2;
-        // Who is caught up and finds a record at a time needs no room for ten megabytes.
+        // A caught-up shard that receives one record at a time does not need to reserve 10 MiB.
         place.expects =
             if behind_ms > 0 || came > 1 { ExpectedSize::Large } else { ExpectedSize::Small };
         if came > 0 {
@@ -182,7 +178,8 @@ impl<A: StreamApi> PollingReader<A> {
         }
         if came > 0 {
             place.empty = 0;
-            // More is there, or may be: the shard's rate is the only brake.
+            // More records are available, or may be: only the shard's rate limits delay the next
+            // read.
             let more = behind_ms > 0 || (full && came > 1);
             return PollRound::After(if more { 0 } else { EMPTY_PAUSE_MS });
         }
@@ -195,7 +192,7 @@ impl<A: StreamApi> PollingReader<A> {
         PollRound::After(pause.min(self.idle_poll_ms))
     }
 
-    /// The read says that the shard has ended, and names these children.
+    /// Handles a read that claims the end of the shard and names these children.
     async fn end(&self, place: &mut ReadPosition, named: Vec<ChildShard>) -> PollRound {
         match place.ending.note_end(&self.source, named).await {
             Ok(EndClaim::Proven(children)) => PollRound::Over(FetchEnd::ShardEnd(children)),
@@ -221,12 +218,13 @@ impl<A: StreamApi> PollingReader<A> {
         let shard = Arc::clone(&self.source.feed.shard);
         match error.fault {
             Fault::Missing => return PollRound::Over(FetchEnd::Missing),
-            // The next one begins behind the last record that came, wherever this one stood.
+            // The next iterator starts after the last record received, wherever the expired one
+            // stood.
             Fault::IteratorExpired if place.iterator.take().is_some() => {
                 self.source.feed.events.emit(ShardEvent::IteratorRenewed { shard });
                 return PollRound::After(0);
             }
-            // So does one after an error that nobody knows, which may have been about the iterator.
+            // The same after an unclassified error, which may be the fault of the iterator.
             Fault::Invalid | Fault::Unknown => place.iterator = None,
             _ => {}
         }

@@ -1,45 +1,45 @@
-//! What passed retention before it was read.
+//! Detection of records that expired before they were read.
 //!
-//! The service trims what is older than the stream's retention, read or not, and says nothing: the
-//! next read goes on behind the gap. Two things tell of it here:
+//! The service trims records older than the stream's retention, read or not, without notice: the
+//! next read continues after the gap. Two observations reveal it:
 //!
-//! | told by                                   | because                                           |
-//! |-------------------------------------------|---------------------------------------------------|
-//! | what is read next has waited for longer   | the last reply says how far it was behind, and    |
-//! | than the retention                        | the worker's clock how long ago that was          |
-//! | the reading begins at a record that is    | a checkpoint's record is read again; one that is  |
-//! | gone, while later ones are there          | gone is past retention, and so is what follows it |
+//! | observation                              | reason                                            |
+//! |------------------------------------------|---------------------------------------------------|
+//! | the records read next have waited longer | the last reply reports how far it was behind, and |
+//! | than the retention                       | the worker's clock how long ago that was          |
+//! | the record at which reading begins is    | a checkpoint's record is read again; if it is     |
+//! | gone, while later records exist          | gone, it expired, and so did all up to the next   |
 
 use crate::stream::api::ReadFrom;
 use anabranch_model::position::Position;
 use anabranch_model::record::Record;
 use anabranch_model::sequence::SequenceNumber;
 
-/// How far a shard was read.
+/// Tracks how far a shard was read, to detect expired records.
 #[derive(Clone, Debug)]
 pub(super) struct RetentionTracker {
-    /// Everything up to here was read.
+    /// Position up to which everything was read.
     read: Position,
-    /// The record that the next reply begins with, if it is still there.
+    /// Record with which the next reply begins, unless it has expired.
     begins: Option<SequenceNumber>,
-    /// A moment before the last reply, by the worker's clock, and how far that was behind the newest
-    /// record.
+    /// Time at or before the last reply, by the worker's clock, and the distance of that reply from
+    /// the tip of the shard; both in milliseconds.
     last: Option<(u64, u64)>,
-    /// For how long the stream keeps records, in milliseconds, once it told.
+    /// Retention of the stream in milliseconds, once known.
     retention_ms: Option<u64>,
 }
 
-/// Records that nobody can read any more.
+/// Records that expired before they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RetentionGap {
-    /// They came behind this place.
+    /// Position after which the expired records were.
     pub(super) after: Position,
-    /// The first one that is still there, if there is one.
+    /// First record that still exists, if any.
     pub(super) to: Option<Position>,
 }
 
 impl RetentionTracker {
-    /// Reading begins here.
+    /// Starts tracking at this position.
     pub(super) fn new(from: ReadFrom) -> Self {
         let (read, begins) = match from {
             ReadFrom::At(sequence) => (at(sequence), Some(sequence)),
@@ -51,19 +51,21 @@ impl RetentionTracker {
         Self { read, begins, last: None, retention_ms: None }
     }
 
-    /// For how long, in milliseconds, what is asked for now may have waited.
+    /// Returns the time in milliseconds that the records requested now may have waited in the
+    /// stream; `None` before the first reply.
     pub(super) fn waited_ms(&self, now_ms: u64) -> Option<u64> {
         let (replied_ms, behind_ms) = self.last?;
         Some(now_ms.saturating_sub(replied_ms).saturating_add(behind_ms))
     }
 
-    /// Notes for how long the stream keeps records, if it said so.
+    /// Sets the retention of the stream. `None` keeps the last known value.
     pub(super) fn note_retention(&mut self, kept_ms: Option<u64>) {
         self.retention_ms = kept_ms.or(self.retention_ms);
     }
 
-    /// A reply came, for what had waited so long: a moment before it, its records, and how far it is
-    /// behind the newest one. Returns what was lost before its first record.
+    /// Processes a reply: a time at or before it, its records, and its distance from the tip of the
+    /// shard. `waited_ms` is the time that its records may have waited. Returns the gap before its
+    /// first record, if any.
     pub(super) fn reply(
         &mut self,
         (at_ms, records, behind_ms): (u64, &[Record], u64),
@@ -73,7 +75,8 @@ impl RetentionTracker {
         let too_late = waited_ms.zip(self.retention_ms).is_some_and(|(waited, kept)| waited > kept);
         let gone = self.begins.zip(first).is_some_and(|(begins, first)| begins < first);
         let gap = (too_late || gone).then(|| RetentionGap { after: self.read, to: first.map(at) });
-        // A shard that holds nothing says nothing about what it held.
+        // Once the reading has caught up with an empty shard, the start record may be missing just
+        // because the shard was idle for a whole retention.
         if first.is_some() || behind_ms == 0 {
             self.begins = None;
         }
@@ -109,7 +112,7 @@ mod tests {
         numbers.iter().map(record).collect()
     }
 
-    /// A reply after `pause_ms`, from a stream that keeps a day.
+    /// Processes a reply after `pause_ms`, from a stream with a retention of one day.
     fn check(
         reach: &mut RetentionTracker,
         now_ms: &mut u64,
@@ -132,7 +135,7 @@ mod tests {
         step((DAY_MS * 9, &[1, 2], 0), None);
         step((DAY_MS, &[3], 0), None);
         step((DAY_MS + 1, &[9], 5_000), Some((at(number(3)), Some(9))));
-        // Far behind, and slower than the records grow old.
+        // Far behind, and reading slower than the records age.
         step((10, &[10], DAY_MS - 100), None);
         step((90, &[11], DAY_MS - 50), None);
         step((90, &[15], DAY_MS - 50), Some((at(number(11)), Some(15))));

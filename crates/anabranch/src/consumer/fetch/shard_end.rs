@@ -1,7 +1,7 @@
-//! Whether a read has come to the end of its shard.
+//! Proof that a read has reached the end of its shard.
 //!
-//! A read that has, names the children. Some services never do, and one that errs may say of an open
-//! shard that it has ended:
+//! At the end of a shard a read names the children. Some services never do, and a faulty one may
+//! claim the end of an open shard:
 //!
 //! ```text
 //! read: ended, no children ─► list ─┬─ all children ─► read on: ended again ─► the end
@@ -9,37 +9,37 @@
 //!   └─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The read that counts is one that began after a list had named all children. What came between a
-//! false end and the reshard would be lost with any other.
+//! The read that counts begins after a list has named all children. Any other read would lose the
+//! records between a false end and the reshard.
 
 use super::FetchContext;
 use crate::consumer::health::telemetry::FetchStep;
 use crate::stream::api::{ChildShard, ShardFilter, StreamApi, StreamError};
 use anabranch_model::lineage::{Lineage, Shard};
 
-/// The pause before a read that follows one with a doubtful end, in milliseconds.
+/// Pause before the read that follows an unproven end, in milliseconds.
 const DOUBT_MS: u64 = 1_000;
-/// The pause before the read that proves an end, in milliseconds.
+/// Pause before the read that proves an end, in milliseconds.
 const PROOF_MS: u64 = 200;
 
-/// What is known of the end of a shard.
+/// Evidence for the end of a shard.
 #[derive(Debug, Default)]
 pub(super) struct ShardEndTracker {
-    /// All of its children, once a list has named them: no record comes any more.
+    /// All children, once a list has named them: no new records can arrive.
     followers: Option<Vec<ChildShard>>,
 }
 
-/// What the word of a read comes to.
+/// Verdict on a claimed end.
 #[derive(Debug)]
 pub(super) enum EndClaim {
-    /// The shard has ended, and these follow.
+    /// The shard has ended. These are its children.
     Proven(Vec<ChildShard>),
-    /// That is not proven: read on, after a pause in milliseconds.
+    /// The end is not proven: read on after a pause in milliseconds.
     Doubtful(u64),
 }
 
 impl ShardEndTracker {
-    /// A read says that the shard has ended, and names these children.
+    /// Judges a read that claims the end of the shard and names these children.
     pub(super) async fn note_end<A: StreamApi>(
         &mut self,
         source: &FetchContext<A>,

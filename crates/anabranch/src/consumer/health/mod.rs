@@ -1,4 +1,4 @@
-//! How a consumer is: for probes, dashboards and whoever asks.
+//! State of a running consumer, for probes and dashboards.
 
 pub(super) mod telemetry;
 pub(super) mod watchdog;
@@ -11,110 +11,110 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How a consumer is. Clones look at the same one; take it before
+/// Handle to the state of a consumer. Clones share the same consumer. Obtain it before
 /// [`Consumer::run`](super::Consumer::run).
 ///
-/// Asking locks nothing that the path of a record needs.
+/// Reading it takes no lock that the processing of a record needs.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<HealthState>);
 
 #[derive(Debug, Default)]
 struct HealthState {
-    /// How far the run is.
+    /// A [`RunStage`] as a number.
     stage: AtomicU8,
-    /// The clock of the run, once there is one.
+    /// Clock of the run, once it has begun.
     clock: OnceLock<Clock>,
-    /// The memory of the run, once there is one.
+    /// Memory budget of the run, once it has begun.
     budget: OnceLock<MemoryBudget>,
-    /// The shards that are read.
+    /// The shards that this worker reads.
     shards: Mutex<BTreeMap<Arc<LeaseKey>, Arc<ShardTelemetry>>>,
 }
 
-/// How far a run is.
+/// Stage of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RunStage {
-    /// It has not begun, or looks for its stream and store.
+    /// The run has not begun, or is still preparing its stream and store.
     Starting = 0,
-    /// It reads, or waits for shards to read.
+    /// The worker reads shards, or waits for shards to read.
     Running = 1,
-    /// It gives its shards back.
+    /// The worker releases its shards.
     Stopping = 2,
-    /// It is over.
+    /// The run has ended.
     Ended = 3,
 }
 
-/// How one shard is.
+/// State of one shard.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct ShardHealth {
-    /// The stream and shard.
+    /// Stream and shard.
     pub shard: Arc<LeaseKey>,
-    /// What it is at; `None` while it waits for the next poll, or for room.
+    /// Current phase; `None` while the shard waits for the next poll or for memory.
     pub phase: Option<ReadPhase>,
-    /// Up to where the row says that it is done.
+    /// Checkpoint that the lease row holds.
     pub checkpoint: Checkpoint,
-    /// How old the record is that the handler was given last, in milliseconds; `None` before the
-    /// first. It grows while the handler hangs, and also on a shard that nobody writes to: read it
-    /// together with `behind_ms`.
+    /// Age in milliseconds of the record that was last passed to the handler; `None` before the
+    /// first. It grows while the handler hangs, and also on a shard that receives no records: read
+    /// it together with `behind_latest`.
     pub age: Option<u64>,
-    /// How far the last reply was from the newest record (`MillisBehindLatest`); `None` before the
-    /// first reply.
+    /// Distance of the last reply from the newest record in milliseconds (`MillisBehindLatest`);
+    /// `None` before the first reply.
     pub behind_latest: Option<u64>,
-    /// Records that were handled since this worker took the shard.
+    /// Number of records handled since this worker took the shard.
     pub records: u64,
-    /// Their bytes, keys included.
+    /// Bytes of those records, keys included.
     pub bytes: u64,
-    /// In which phase it stands still for longer than it may, and for how many milliseconds.
+    /// Phase that has exceeded its limit, and for how many milliseconds the shard has been stuck in
+    /// it.
     pub stuck: Option<(ReadPhase, u64)>,
-    /// Whether its handler should have stopped and can't be stopped.
+    /// True while a handler runs that should have stopped and cannot be stopped.
     pub blocked: bool,
 }
 
 impl Health {
-    /// Whether the process is worth keeping: `false` when the consumer has ended by itself or by a
-    /// stop, and while a handler runs that should have stopped and can't be stopped. For a liveness
-    /// probe.
+    /// Returns true while the process is worth keeping, for a liveness probe. False once the run
+    /// has ended, and while a handler runs that should have stopped and cannot be stopped.
     pub fn is_live(&self) -> bool {
         self.stage() != RunStage::Ended
             && !self.telemetry().iter().any(|shard| shard.is_unstoppable())
     }
 
-    /// Whether the worker has joined its fleet and is not stopping. For a readiness probe.
+    /// Returns true while the worker is a member of its fleet and is not stopping, for a readiness
+    /// probe.
     pub fn is_ready(&self) -> bool {
         self.stage() == RunStage::Running
     }
 
-    /// The shards that this worker reads, by stream and shard.
+    /// Returns the shards that this worker reads, ordered by stream and shard.
     pub fn shards(&self) -> Vec<ShardHealth> {
         let clock = self.0.clock.get();
         let (now_ms, wall_ms) = (clock.map_or(0, Clock::now_ms), clock.map_or(0, Clock::wall_ms));
         self.telemetry().iter().map(|vitals| health_of(vitals, now_ms, wall_ms)).collect()
     }
 
-    /// The bytes of records that are held now, reservations of reads that are under way included,
-    /// and the bytes that may be held.
+    /// Returns the bytes of records held now, including reservations of reads in flight, and the
+    /// size of the memory budget in bytes.
     pub fn memory_bytes(&self) -> (usize, usize) {
         self.0.budget.get().map_or((0, 0), |budget| (budget.used_bytes(), budget.bytes()))
     }
 
-    /// The signs of life of all shards.
+    /// Returns the telemetry of all shards, ordered by key.
     pub(super) fn telemetry(&self) -> Vec<Arc<ShardTelemetry>> {
         self.lock().values().cloned().collect()
     }
 
-    /// A run begins by this clock and with this memory.
+    /// Sets the clock and the memory budget of the run.
     pub(super) fn begin(&self, clock: &Clock, budget: &MemoryBudget) {
-        // A consumer runs once.
+        // A consumer runs only once.
         let _ = self.0.clock.set(clock.clone());
         let _ = self.0.budget.set(budget.clone());
     }
 
-    /// The run is so far.
     pub(super) fn set_stage(&self, stage: RunStage) {
         self.0.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// A shard is read from now on, until what is returned is dropped.
+    /// Registers a shard until the returned guard is dropped.
     pub(super) fn register(&self, vitals: Arc<ShardTelemetry>) -> ShardRegistration {
         self.lock().insert(Arc::clone(&vitals.shard), Arc::clone(&vitals));
         ShardRegistration { health: self.clone(), vitals }
@@ -130,7 +130,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, Arc<ShardTelemetry>>> {
-        // Each change is one insertion or removal, so a panic leaves no half of one.
+        // Each change is one insertion or removal, so a panic leaves no inconsistent state.
         self.0.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +138,7 @@ impl Health {
 fn health_of(vitals: &ShardTelemetry, now_ms: u64, wall_ms: u64) -> ShardHealth {
     let (step, totals) = (vitals.step(), vitals.totals());
     let phase = match step {
-        // The lanes are full: it is the handler that everything waits for.
+        // The lanes are full, so the shard waits for the handler.
         FetchStep::Lanes => Some(ReadPhase::Handler),
         step => step.phase().or_else(|| vitals.is_handling().then_some(ReadPhase::Handler)),
     };
@@ -155,7 +155,7 @@ fn health_of(vitals: &ShardTelemetry, now_ms: u64, wall_ms: u64) -> ShardHealth 
     }
 }
 
-/// A shard among those that are read. Dropped, it is no longer one of them.
+/// Registration of a shard. Dropping it removes the shard.
 pub(super) struct ShardRegistration {
     health: Health,
     vitals: Arc<ShardTelemetry>,
@@ -171,7 +171,7 @@ impl Drop for ShardRegistration {
     }
 }
 
-/// Says that a run is over, however it ends.
+/// Marks the run as ended when dropped, however the run ends.
 pub(super) struct RunEndGuard(pub(super) Health);
 
 impl Drop for RunEndGuard {

@@ -1,6 +1,7 @@
-//! The signs of life of one shard: what its tasks note as they go, and everybody else reads.
+//! Telemetry of one shard: written by its tasks, read by the watchdog, health checks and metrics.
 //!
-//! Noting costs a plain store and reads no clock, so that it may stand on the path of every record. How long something stands still, the watcher finds out by looking again.
+//! Most updates are plain atomic stores that read no clock, so they are cheap enough for the path
+//! of every record. The watchdog finds out how long a shard has been stuck by checking repeatedly.
 
 use crate::event::ShardEvent;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
@@ -10,23 +11,23 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What no figure ever is.
+/// Sentinel for a value that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What the task that fetches is at.
+/// Current step of the fetch task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::consumer) enum FetchStep {
-    /// It waits for the next poll.
+    /// Waits for the next poll.
     Idle = 0,
-    /// It waits for memory.
+    /// Waits for memory.
     Memory = 1,
-    /// It asks for a place to read from.
+    /// Requests an iterator, or a subscription.
     Iterator = 2,
-    /// It asks for records.
+    /// Requests records.
     Fetch = 3,
-    /// It takes records apart.
+    /// Deaggregates records.
     Decode = 4,
-    /// It waits for the lanes.
+    /// Waits for the lanes.
     Lanes = 5,
 }
 
@@ -42,7 +43,7 @@ impl FetchStep {
         }
     }
 
-    /// The phase, if it is one that has to get on by itself.
+    /// Returns the phase, unless the step waits for something else.
     pub(in crate::consumer) fn phase(self) -> Option<ReadPhase> {
         match self {
             Self::Idle | Self::Memory | Self::Lanes => None,
@@ -53,66 +54,66 @@ impl FetchStep {
     }
 }
 
-/// The signs of life of one shard.
+/// Telemetry of one shard.
 #[derive(Debug)]
 pub(in crate::consumer) struct ShardTelemetry {
-    /// Which shard.
     pub(in crate::consumer) shard: Arc<LeaseKey>,
-    /// Replies that came, shifted by eight bits, and the step of fetching below them.
+    /// Number of replies received, shifted by eight bits, and the [`FetchStep`] in the low bits.
     fetching: AtomicU64,
-    /// Each lane: calls of the handler that returned, shifted by one, and whether one runs.
+    /// Call counter of each lane.
     lanes: Mutex<Vec<CallCounter>>,
-    /// The same for the calls that tell the user's code that the shard begins, or has ended.
+    /// Call counter of the callbacks at the beginning and the end of the shard.
     callbacks: CallCounter,
-    /// Checkpoints that were written.
+    /// Number of checkpoints written.
     checkpoints: AtomicU64,
-    /// Whether something done is not written down.
+    /// True from the start of a checkpoint write until a write succeeds.
     unsaved: AtomicBool,
-    /// Up to where the row says that the shard is done.
+    /// Checkpoint that the lease row holds.
     checkpoint: Mutex<Checkpoint>,
-    /// How far the last reply was from the newest record, or [`UNKNOWN`].
+    /// Distance of the last reply from the newest record in milliseconds, or [`UNKNOWN`].
     behind_ms: AtomicU64,
-    /// When the record that the handler was given last had arrived, or [`UNKNOWN`].
+    /// Arrival time of the record last passed to the handler, or [`UNKNOWN`].
     arrival_ms: AtomicU64,
-    /// Records that were handled.
+    /// Number of records handled.
     records: AtomicU64,
-    /// Their bytes, keys included.
+    /// Bytes of those records, keys included.
     bytes: AtomicU64,
-    /// Runs of records that were handed to the handler.
+    /// Number of chunks handled.
     runs: AtomicU64,
-    /// Milliseconds that those took, retries included.
+    /// Time spent on those chunks in milliseconds, retries included.
     busy_ms: AtomicU64,
-    /// What of these was told as an event.
+    /// Totals at the last metrics event.
     reported: Mutex<ShardTotals>,
-    /// In which phase it stands still, and since when by the watcher's clock.
+    /// Phase in which the shard is stuck, and since when by the watchdog's clock.
     stuck: Mutex<Option<(ReadPhase, u64)>>,
-    /// Whether a handler runs that can't be stopped.
+    /// True while a handler runs that cannot be stopped.
     unstoppable: AtomicBool,
-    /// What the watcher wants done.
+    /// Pending [`WatchdogOrder`] as a number; 0 if there is none.
     ordered: AtomicU8,
-    /// Wakes whoever carries that out.
+    /// Wakes the task that carries out orders.
     wake: Notify,
 }
 
-/// The sign of one lane. Clones share it, and one task at a time moves it.
+/// Counter of the calls of one lane: twice the number of calls that returned, plus one while a call
+/// runs. Clones share it; one task at a time updates it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::consumer) struct CallCounter(Arc<AtomicU64>);
 
 impl CallCounter {
-    /// The handler is called.
+    /// Marks a call as running.
     #[inline]
     pub(in crate::consumer) fn called(&self) {
         self.0.store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
     }
 
-    /// The call has returned.
+    /// Marks the running call as returned.
     #[inline]
     pub(in crate::consumer) fn returned(&self) {
         // From odd to even, and so to the next number.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// No call runs. One may have been dropped.
+    /// Marks that no call runs, after a call that may have been dropped.
     pub(in crate::consumer) fn idle(&self) {
         self.0.fetch_and(!1, Ordering::Relaxed);
     }
@@ -123,12 +124,12 @@ impl CallCounter {
     }
 }
 
-/// A call of the user's code beside the lanes. Dropped before it has returned, its mark stays: made
-/// again, it is known again.
+/// Guard of a callback outside the lanes. If it is dropped before the call returns, the counter
+/// keeps its number, so that the watchdog recognizes a repeated call.
 pub(in crate::consumer) struct CallbackGuard<'a>(&'a CallCounter);
 
 impl CallbackGuard<'_> {
-    /// The call has returned.
+    /// Marks the call as returned.
     pub(in crate::consumer) fn returned(self) {
         self.0.returned();
     }
@@ -140,20 +141,19 @@ impl Drop for CallbackGuard<'_> {
     }
 }
 
-/// What a lane has handled and the shard's figures don't have yet: those are shared, so a lane adds
-/// to them when a moment has passed or it waits, and not for each record.
+/// Records that a lane has handled and not yet added to the shard's totals. The totals are shared,
+/// so a lane adds to them when the clock has advanced or when it waits, and not for each record.
 #[derive(Debug, Default)]
 pub(in crate::consumer) struct HandledCount {
-    /// The records.
     records: u64,
-    /// Their bytes, keys included.
+    /// Bytes of the records, keys included.
     bytes: u64,
-    /// When they were last added.
+    /// Time of the last addition, in milliseconds.
     taken_ms: u64,
 }
 
 impl HandledCount {
-    /// More records were handled.
+    /// Counts more handled records.
     #[inline]
     pub(in crate::consumer) fn add(&mut self, records: &[UserRecord]) {
         let size = |record: &UserRecord| record.data.len() + record.partition_key.len();
@@ -162,7 +162,7 @@ impl HandledCount {
     }
 }
 
-/// Figures that only grow.
+/// Counters that only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::consumer) struct ShardTotals {
     pub(in crate::consumer) records: u64,
@@ -171,19 +171,19 @@ pub(in crate::consumer) struct ShardTotals {
     pub(in crate::consumer) busy_ms: u64,
 }
 
-/// What the watcher wants done with a shard.
+/// Order of the watchdog to a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::consumer) enum WatchdogOrder {
-    /// The fetching begins anew; the lanes go on with what they have.
+    /// Restart the fetch task; the lanes continue with the records they have.
     Refetch,
-    /// The reading begins anew, and the handlers are dropped.
+    /// Drop the handlers and restart the reading.
     DropHandlers,
-    /// The lease is given back, once no handler runs.
+    /// Release the lease once no handler runs.
     Release,
 }
 
 impl WatchdogOrder {
-    /// What a remedy for a phase means to the shard; nothing for a mere report.
+    /// Returns the order that carries out an action for a phase; `None` for a mere report.
     pub(in crate::consumer) fn of(phase: ReadPhase, remedy: WatchdogAction) -> Option<Self> {
         match (remedy, phase) {
             (WatchdogAction::Report, _) => None,
@@ -195,7 +195,7 @@ impl WatchdogOrder {
 }
 
 impl ShardTelemetry {
-    /// A shard that is done up to `checkpoint`.
+    /// Creates the telemetry of a shard whose row holds `checkpoint`.
     pub(in crate::consumer) fn new(shard: Arc<LeaseKey>, checkpoint: Checkpoint) -> Self {
         Self {
             shard,
@@ -219,26 +219,28 @@ impl ShardTelemetry {
         }
     }
 
-    /// Fetching enters a step. One task at a time calls this.
+    /// Sets the current fetch step. Only one task at a time calls this.
     pub(in crate::consumer) fn enter(&self, step: FetchStep) {
         let word = self.fetching.load(Ordering::Relaxed);
         self.fetching.store(word & !0xff | step as u64, Ordering::Relaxed);
     }
 
-    /// A reply came, be it empty: fetching gets on.
+    /// Notes a reply, empty or not, as progress of fetching.
     pub(in crate::consumer) fn replied(&self, behind_ms: u64) {
         self.fetching.fetch_add(1 << 8, Ordering::Relaxed);
         self.behind_ms.store(behind_ms, Ordering::Relaxed);
     }
 
-    /// The step of fetching.
+    /// Returns the current fetch step.
     pub(in crate::consumer) fn step(&self) -> FetchStep {
         FetchStep::of(self.fetching.load(Ordering::Relaxed) & 0xff)
     }
 
-    /// The signs of so many lanes. Their counts go on from the last session, so that a handler that
-    /// hangs at the same record again is known again. None of them runs, but for those of which
-    /// `runs` says so: these keep their signs. What was ordered for the last session is forgotten.
+    /// Returns the call counters of `count` lanes, and discards a pending order.
+    ///
+    /// The counters continue from the last session, so that the watchdog recognizes a handler that
+    /// hangs at the same record again. Each is replaced by an idle one, except in lanes whose last
+    /// handler still runs according to `runs`.
     pub(in crate::consumer) fn lanes(
         &self,
         count: usize,
@@ -248,22 +250,22 @@ impl ShardTelemetry {
         let mut lanes = lock(&self.lanes);
         lanes.resize_with(count, CallCounter::default);
         for (_, lane) in lanes.iter_mut().enumerate().filter(|(index, _)| !runs(*index)) {
-            // A task that was dropped may still hold the old sign.
+            // A task that was dropped may still hold the old counter.
             let word = lane.0.load(Ordering::Relaxed) & !1;
             *lane = CallCounter(Arc::new(AtomicU64::new(word)));
         }
         lanes.clone()
     }
 
-    /// The user's code is told that the shard begins, or has ended. What was ordered before is
-    /// forgotten.
+    /// Marks a callback at the beginning or the end of the shard as running, and discards a pending
+    /// order.
     pub(in crate::consumer) fn calling(&self) -> CallbackGuard<'_> {
         self.ordered.store(0, Ordering::Relaxed);
         self.callbacks.called();
         CallbackGuard(&self.callbacks)
     }
 
-    /// Takes in what a lane has handled by `now_ms`, if a moment has passed since the last time.
+    /// Adds the records that a lane has handled, unless it did so at this `now_ms` already.
     #[inline]
     pub(in crate::consumer) fn handled_by(&self, handled: &mut HandledCount, now_ms: u64) {
         if handled.taken_ms != now_ms {
@@ -272,7 +274,7 @@ impl ShardTelemetry {
         }
     }
 
-    /// Takes in what a lane has handled.
+    /// Adds the records that a lane has handled.
     pub(in crate::consumer) fn handled(&self, handled: &mut HandledCount) {
         if handled.records > 0 {
             self.records.fetch_add(std::mem::take(&mut handled.records), Ordering::Relaxed);
@@ -280,7 +282,7 @@ impl ShardTelemetry {
         }
     }
 
-    /// Records are handed to the handler.
+    /// Notes that records are passed to the handler.
     #[inline]
     pub(in crate::consumer) fn note_delivery(&self, records: &[UserRecord]) {
         if let Some(first) = records.first() {
@@ -288,37 +290,37 @@ impl ShardTelemetry {
         }
     }
 
-    /// A run of records took so long.
+    /// Adds a handled chunk and its duration in milliseconds.
     pub(in crate::consumer) fn note_call_time(&self, ms: u64) {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.busy_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// Something done is about to be written down.
+    /// Notes that a checkpoint is about to be written.
     pub(in crate::consumer) fn note_unsaved(&self) {
         self.unsaved.store(true, Ordering::Relaxed);
     }
 
-    /// It was.
+    /// Notes that the checkpoint was written.
     pub(in crate::consumer) fn note_saved(&self, at: &Checkpoint) {
         lock(&self.checkpoint).clone_from(at);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.unsaved.store(false, Ordering::Relaxed);
     }
 
-    /// A handler runs that can't be stopped, or no longer.
+    /// Sets whether a handler runs that cannot be stopped.
     pub(in crate::consumer) fn set_unstoppable(&self, unstoppable: bool) {
         self.unstoppable.store(unstoppable, Ordering::Relaxed);
     }
 
-    /// Whether a handler runs that can't be stopped.
+    /// Returns true while a handler runs that cannot be stopped.
     pub(in crate::consumer) fn is_unstoppable(&self) -> bool {
         self.unstoppable.load(Ordering::Relaxed)
     }
 
-    /// What a watcher sees.
+    /// Passes a snapshot of the shard's activity to `watch`.
     pub(in crate::consumer) fn observe<T>(&self, watch: impl FnOnce(ShardActivity<'_>) -> T) -> T {
-        // The number of lanes changes, so they come last: each keeps its place among the marks.
+        // The number of lanes changes, so they come last: each counter keeps its index.
         let callbacks = std::iter::once(self.callbacks.current_call());
         let marks: Vec<_> =
             callbacks.chain(lock(&self.lanes).iter().map(CallCounter::current_call)).collect();
@@ -331,17 +333,17 @@ impl ShardTelemetry {
         })
     }
 
-    /// Notes in which phase it stands still and since when, or that it does not.
+    /// Sets the phase in which the shard is stuck and since when, or that it is not stuck.
     pub(in crate::consumer) fn set_stuck(&self, stuck: Option<(ReadPhase, u64)>) {
         *lock(&self.stuck) = stuck;
     }
 
-    /// In which phase it stands still, and since when.
+    /// Returns the phase in which the shard is stuck, and since when.
     pub(in crate::consumer) fn stuck(&self) -> Option<(ReadPhase, u64)> {
         *lock(&self.stuck)
     }
 
-    /// Wants something done. The last word counts.
+    /// Issues an order, which replaces a pending one.
     pub(in crate::consumer) fn set_order(&self, order: WatchdogOrder) {
         let number = match order {
             WatchdogOrder::Refetch => 1,
@@ -352,7 +354,7 @@ impl ShardTelemetry {
         self.wake.notify_one();
     }
 
-    /// Waits until something has to be done.
+    /// Waits for an order.
     pub(in crate::consumer) async fn wait_for_order(&self) -> WatchdogOrder {
         loop {
             match self.ordered.swap(0, Ordering::Relaxed) {
@@ -364,28 +366,28 @@ impl ShardTelemetry {
         }
     }
 
-    /// Up to where the row says that the shard is done.
+    /// Returns the checkpoint that the lease row holds.
     pub(in crate::consumer) fn checkpoint(&self) -> Checkpoint {
         lock(&self.checkpoint).clone()
     }
 
-    /// How far the last reply was from the newest record.
+    /// Returns the distance of the last reply from the newest record, in milliseconds.
     pub(in crate::consumer) fn behind_ms(&self) -> Option<u64> {
         known(&self.behind_ms)
     }
 
-    /// When the record that the handler was given last had arrived.
+    /// Returns the arrival time of the record last passed to the handler.
     pub(in crate::consumer) fn arrival_ms(&self) -> Option<u64> {
         known(&self.arrival_ms)
     }
 
-    /// Whether the user's code runs.
+    /// Returns true while the user's code runs.
     pub(in crate::consumer) fn is_handling(&self) -> bool {
         self.callbacks.current_call().is_some()
             || lock(&self.lanes).iter().any(|lane| lane.current_call().is_some())
     }
 
-    /// The figures that only grow.
+    /// Returns the totals.
     pub(in crate::consumer) fn totals(&self) -> ShardTotals {
         ShardTotals {
             records: self.records.load(Ordering::Relaxed),
@@ -395,7 +397,7 @@ impl ShardTelemetry {
         }
     }
 
-    /// The figures since they were last asked for, to be told.
+    /// Returns a metrics event with the totals since the last one.
     pub(in crate::consumer) fn interval_totals(&self, wall_ms: u64) -> ShardEvent {
         let now = self.totals();
         let before = std::mem::replace(&mut *lock(&self.reported), now);
@@ -416,7 +418,7 @@ fn known(figure: &AtomicU64) -> Option<u64> {
 }
 
 fn lock<T>(inside: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is one assignment, so a panic leaves no half of one.
+    // Each change is one assignment, so a panic leaves no inconsistent state.
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -445,7 +447,7 @@ mod tests {
         lanes[1].returned();
         lanes[1].called();
         assert_eq!(sight().1, vec![None, None, Some(1)]);
-        // A new session at the same place: the same mark, once the handler runs again.
+        // A new session at the same position has the same number once the handler runs again.
         let kept = vitals.lanes(2, |lane| lane == 1);
         assert_eq!(sight().1, vec![None, None, Some(1)], "it still runs");
         kept[1].idle();

@@ -1,5 +1,5 @@
-//! The watcher: one task that looks at every shard of the worker, tells what stands still, has it
-//! restarted or given back, and now and then tells the figures.
+//! The watchdog: one task that checks every shard of the worker, reports stuck shards, orders
+//! restarts or releases, and periodically emits metrics.
 
 use super::Health;
 use super::telemetry::{ShardTelemetry, WatchdogOrder};
@@ -10,33 +10,31 @@ use anabranch_model::stuck_detector::{StuckDetector, WatchdogLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The pause between two looks.
+/// Interval between two checks, in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
-/// What the watcher works with.
+/// Configuration and context of the watchdog task.
 pub(in crate::consumer) struct Watchdog {
-    /// The shards.
+    /// The shards to check.
     pub(in crate::consumer) health: Health,
-    /// What is allowed.
+    /// Limit per phase, and the action that follows.
     pub(in crate::consumer) limits: WatchdogLimits,
-    /// How often the figures are told.
+    /// Interval of metrics events, in milliseconds.
     pub(in crate::consumer) figures_ms: u64,
-    /// The worker's clock.
     pub(in crate::consumer) clock: Clock,
-    /// Who wants to know.
     pub(in crate::consumer) events: Events,
 }
 
-/// What the watcher remembers of a shard.
+/// State that the watchdog keeps per shard.
 struct WatchedShard {
-    /// The shard as this worker holds it now; taken again, it is another one.
+    /// Telemetry of the current lease. A shard that is taken again has a new one, and is watched
+    /// afresh.
     vitals: Arc<ShardTelemetry>,
-    /// The watch over it.
     watch: StuckDetector,
 }
 
 impl Watchdog {
-    /// Looks for ever.
+    /// Checks all shards at each interval, without end.
     pub(in crate::consumer) async fn run(self) {
         let mut watched: BTreeMap<_, WatchedShard> = BTreeMap::new();
         let mut figures_ms = self.clock.now_ms().saturating_add(self.figures_ms);
@@ -44,7 +42,7 @@ impl Watchdog {
             self.clock.sleep(LOOK_MS).await;
             let now_ms = self.clock.now_ms();
             let shards = self.health.telemetry();
-            // The shards stand in the order of their keys.
+            // The shards are sorted by key.
             watched.retain(|key: &Arc<LeaseKey>, known| {
                 let at = shards.binary_search_by(|now| now.shard.cmp(key));
                 at.is_ok_and(|at| Arc::ptr_eq(&shards[at], &known.vitals))

@@ -1,4 +1,4 @@
-//! The user's code: a closure per record or per batch, and what its call came to.
+//! Handlers as closures per record or per batch, and the execution of their calls.
 
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
@@ -11,36 +11,40 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What a handler may fail with.
+/// Error type of handlers.
 pub type HandlerError = Box<dyn Error + Send + Sync>;
 
-/// What a handler fails with that was kept from its work by something else than the records: it is
-/// told to end, or whoever takes its results has gone. The records come again after a pause, and
-/// it is no attempt of those after which they are parked.
+/// Handler error that is not the fault of the records: the handler is shutting down, or the
+/// receiver of its results has gone.
+///
+/// The records are delivered again after a pause. The call does not count as an attempt of
+/// [`OnError::DeadLetter`](crate::consumer::OnError::DeadLetter).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct Interrupted {
-    /// What kept it.
+    /// Reason of the interruption.
     pub why: String,
 }
 
 impl Interrupted {
-    /// It was kept from its work by this.
+    /// Creates the error with a reason.
     pub fn because(why: impl Into<String>) -> Self {
         Self { why: why.into() }
     }
 }
 
-/// Who is given the records. [`Consumer::each`](crate::consumer::Consumer::each) and
-/// [`Consumer::batches`](crate::consumer::Consumer::batches) make one of a closure.
+/// Handler of records. [`Consumer::each`](crate::consumer::Consumer::each) and
+/// [`Consumer::batches`](crate::consumer::Consumer::batches) create one from a closure.
 pub trait Handler: Send + Sync + 'static {
-    /// How many records one call takes at most.
+    /// Returns the maximum number of records per call.
     fn max_records(&self) -> usize;
 
-    /// Handles records of one lane of one shard, in order, under this term of the shard's lease
-    /// ([`Delivery::lease_term`]). When it returns `Ok`, they are done and will not come again; on an
-    /// error or a panic the same records come again. Its future may be dropped at any await, when
-    /// the lease is lost or a stop takes too long.
+    /// Handles records of one lane of one shard, in order. `lease_term` is the term of the shard's
+    /// lease ([`Delivery::lease_term`]).
+    ///
+    /// After `Ok` the records are done and are not delivered again. After an error or a panic the
+    /// same records are delivered again. The future may be dropped at any await, when the lease is
+    /// lost or a stop exceeds its grace period.
     fn handle(
         &self,
         shard: &Arc<LeaseKey>,
@@ -49,19 +53,19 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
-/// One record, and the shard that it came from. Cheap to clone.
+/// A record and the shard that it came from. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// The stream and shard.
+    /// Stream and shard of the record.
     pub shard: Arc<LeaseKey>,
-    /// The term of the lease under which it is delivered; `None` without a lease, as from a
+    /// Term of the lease under which the record is delivered; `None` without a lease, as from a
     /// [`Tail`](crate::tail::Tail) or a dead letter.
     ///
-    /// The term is a fencing token: it grows whenever the shard's lease is taken, passed on or given
-    /// back. A store that remembers the highest term of a shard can refuse a late write of an owner
-    /// before.
+    /// The term is a fencing token: it grows whenever the shard's lease is taken, passed on or
+    /// released. A store that remembers the highest term of a shard can reject a late write of an
+    /// earlier owner.
     pub lease_term: Option<u64>,
-    /// The record.
+    /// The record itself.
     pub record: UserRecord,
 }
 
@@ -76,15 +80,15 @@ impl Deref for Delivery {
 /// Records of one lane of one shard, in order; never empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// The stream and shard.
+    /// Stream and shard of the records.
     pub shard: Arc<LeaseKey>,
-    /// The term of the lease under which they are delivered ([`Delivery::lease_term`]).
+    /// Term of the lease under which the records are delivered ([`Delivery::lease_term`]).
     pub lease_term: u64,
-    /// The records.
+    /// Records in order; at least one.
     pub records: Vec<UserRecord>,
 }
 
-/// A closure per record.
+/// Handler that calls a closure for each record.
 #[derive(Clone, Copy, Debug)]
 pub struct PerRecord<F>(pub(in crate::consumer) F);
 
@@ -113,12 +117,11 @@ where
     }
 }
 
-/// A closure per batch.
+/// Handler that calls a closure for each batch.
 #[derive(Clone, Copy, Debug)]
 pub struct PerBatch<F> {
-    /// The closure.
     pub(in crate::consumer) handle: F,
-    /// How many records one call takes at most.
+    /// Maximum number of records per call.
     pub(in crate::consumer) most: usize,
 }
 
@@ -143,25 +146,26 @@ where
     }
 }
 
-/// Makes one call of the user's code. Its first poll is this future's first poll, with nothing in
-/// between, so that a check just before counts for the call. A panic is an error like any other.
+/// Runs one call of the user's code, and turns a panic into an error. The first poll of the call
+/// happens in the first poll of this future with nothing in between, so a check made just before it
+/// covers the call.
 ///
-/// Make the call inside of `call`, in an `async` block, so that a panic of what makes the future is
-/// caught too.
+/// Create the call inside `call`, in an `async` block, so that a panic while the future is created
+/// is also caught.
 pub(in crate::consumer) async fn attempt<T>(
     call: impl Future<Output = Result<T, HandlerError>>,
 ) -> Result<T, HandlerError> {
     attempt_or_wait(call, || {}).await
 }
 
-/// The same, and tells each time that the call has to wait.
+/// Runs one call like [`attempt`], and calls `waits` whenever the call is pending.
 pub(in crate::consumer) async fn attempt_or_wait<T>(
     call: impl Future<Output = Result<T, HandlerError>>,
     mut waits: impl FnMut(),
 ) -> Result<T, HandlerError> {
     let mut call = pin!(call);
     poll_fn(|context| {
-        // What a panic leaves half done belongs to the user's own state; the future is not polled
+        // After a panic, only the user's own state can be inconsistent; the future is not polled
         // again.
         let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
             .unwrap_or_else(|panic| Poll::Ready(Err(panic_message(&*panic))));
@@ -173,7 +177,7 @@ pub(in crate::consumer) async fn attempt_or_wait<T>(
     .await
 }
 
-/// A panic as an error.
+/// Converts a panic into an error.
 fn panic_message(panic: &(dyn Any + Send)) -> HandlerError {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -1,11 +1,11 @@
-//! The shapes of the user's code: what a shard's reading asks of any of them.
+//! Processing modes: the interface between the reading of a shard and the user's code.
 //!
-//! | shape | calls | who says what is done |
+//! | mode | calls | records are done by |
 //! |---|---|---|
-//! | [`Handler`] | a closure per record or batch | the library, when a call returns `Ok` |
-//! | [`ExactlyOnce`](super::ExactlyOnce) | a closure per batch | the user's own transaction |
-//! | [`ShardProcessor`](super::ShardProcessor) | KCL's five callbacks | the user, by a checkpointer |
-//! | [`ShardStreams`](super::ShardStreams) | a stream per shard | the user, by an ack per record |
+//! | [`Handler`] | a closure per record or batch | a call that returns `Ok` |
+//! | [`ExactlyOnce`](super::ExactlyOnce) | a closure per batch | the user's transaction |
+//! | [`ShardProcessor`](super::ShardProcessor) | KCL's five callbacks | the user's checkpoints |
+//! | [`ShardStreams`](super::ShardStreams) | a stream per shard | the user's ack per record |
 
 pub(super) mod closure;
 pub(super) mod exactly_once;
@@ -21,30 +21,31 @@ use anabranch_model::record::UserRecord;
 use std::future::Future;
 use std::sync::Arc;
 
-/// A shape of the user's code, for all shards of a worker. Write a [`Handler`] or a
-/// [`ShardProcessor`](super::ShardProcessor) instead of one of these.
+/// Processing mode of a consumer, for all shards of a worker. Applications implement a [`Handler`]
+/// or a [`ShardProcessor`](super::ShardProcessor) instead.
 pub trait ProcessingMode<S: LeaseStore>: Send + Sync + Sized + 'static {
-    /// What it is for one shard.
+    /// The user's code for one shard.
     type ShardWork: Work;
 
-    /// How many records one call takes at most.
+    /// Returns the maximum number of records per call.
     fn max_records(&self) -> usize;
 
-    /// Whether the records of a shard may go to several lanes.
+    /// Returns true if the records of a shard may go to several lanes.
     fn supports_lanes(&self) -> bool {
         true
     }
 
-    /// Whether a call is made for a read that gave no records.
+    /// Returns true if a read without records also leads to a call.
     fn wants_empty_reads(&self) -> bool {
         false
     }
 
-    /// The work on one shard, from the take of its lease until the lease goes.
+    /// Creates the work on one shard, which lasts from the take of its lease until the lease ends.
     fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Self::ShardWork;
 
-    /// The work on the shard anew, in place of one that can't go on, and where it begins. The
-    /// lease was taken at `taken`. `None` if nothing of this shape asks for it.
+    /// Creates new work on the shard in place of one that cannot continue. Returns it with the
+    /// checkpoint at which it begins, or `None` if this mode supports no restart. `taken` is the
+    /// checkpoint at which the lease was taken.
     fn restart(
         self: &Arc<Self>,
         before: &Self::ShardWork,
@@ -55,94 +56,95 @@ pub trait ProcessingMode<S: LeaseStore>: Send + Sync + Sized + 'static {
     }
 }
 
-/// The user's code for one shard. Of these calls only [`Work::handle`] overlaps with itself, once
-/// for each lane.
+/// The user's code for one shard. Only calls of [`Work::handle`] overlap, at most one per lane.
 pub trait Work: Send + Sync + 'static {
-    /// Before the first record.
+    /// Runs before the first record.
     fn begin(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
         async { Ok(()) }
     }
 
-    /// Records of one lane. On an error the same records come again.
+    /// Handles records of one lane. After an error the same records are delivered again.
     fn handle(
         &self,
         call: HandlerCall<'_>,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// Up to where the shard is done, as a row of this layout can keep it. `None` if the user
-    /// writes it down.
+    /// Returns the checkpoint of the shard, as a row of this layout can hold it. `None` if the
+    /// user's code writes the checkpoints.
     fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         Some(progress.checkpoint(layout))
     }
 
-    /// Every record of the closed shard was handled. Its end is written after `Ok`; on an error it
-    /// is asked again. A stop leaves it its grace; [`Work::begin_stop`] comes at its beginning.
+    /// Runs after every record of the closed shard was handled. After `Ok` the end of the shard is
+    /// written; after an error this is called again. It may continue during the grace period of a
+    /// stop, at whose beginning [`Work::begin_stop`] is called.
     fn ended(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
         async { Ok(()) }
     }
 
-    /// Whether [`Work::ended`] has returned `Ok` and must not be asked again, so that a stop leaves
-    /// the writing of the end its whole grace.
+    /// Returns true if [`Work::ended`] has returned `Ok` and must not be called again. A stop then
+    /// leaves the whole grace period for writing the end of the shard.
     fn has_ended(&self) -> bool {
         false
     }
 
-    /// The shard is to be given back, and no call runs. The future is dropped at the deadline.
+    /// Runs before the shard is released, when no other call is running. The future is dropped at
+    /// the deadline.
     fn stopping(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
         async { Ok(()) }
     }
 
-    /// The shard is to be given back as soon as the calls that run have ended.
+    /// Notes that the shard will be released as soon as the running calls end.
     fn begin_stop(&self) {}
 
-    /// Resolves when the user's code takes no more of the shard: it is given back, and taken again
-    /// after a pause.
+    /// Resolves when the user's code accepts no more records of the shard. The shard is then
+    /// released, and taken again after a pause.
     fn wait_gave_up(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Resolves when nothing more can come to be done of a shard that was given up.
+    /// Resolves when no more records of a shard that was given up can become done.
     fn wait_settled(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// The shard is no longer this worker's, or is about to go.
+    /// Runs when the lease is lost or about to be released.
     fn closed(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// Nobody takes records of the shard any more, so those of the call were not tried: they are
-/// neither done nor failed. [`Work::wait_gave_up`] says what becomes of the shard.
+/// Error of a call that was not attempted, because the user's code accepts no more records of the
+/// shard. The records are neither done nor failed. [`Work::wait_gave_up`] decides what happens to
+/// the shard.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody takes the shard's records any more")]
 pub(super) struct NotAccepted;
 
-/// One call for records of one lane.
+/// One call with records of one lane.
 #[derive(Clone, Copy, Debug)]
 pub struct HandlerCall<'a> {
-    /// Which lane.
+    /// Index of the lane, from 0.
     pub lane: usize,
-    /// Where the lanes of the shard stand.
+    /// Progress of all lanes of the shard.
     pub progress: &'a Progress,
-    /// The records, in order.
+    /// Records in order; empty for a read without records.
     pub records: &'a [UserRecord],
-    /// How far the last of them is behind the shard's newest, in milliseconds.
+    /// Distance of the last record from the tip of the shard, in milliseconds.
     pub behind_ms: u64,
-    /// Whether the closed shard has no more.
+    /// True if the read says that the shard is closed and has no records after these.
     pub at_end: bool,
-    /// The memory that the records share with the rest of their reply.
+    /// Memory reservation of the whole reply.
     pub(super) reservation: Option<&'a Arc<ReplyReservation>>,
 }
 
-/// A handler, for one shard.
+/// A [`Handler`] on one shard.
 #[derive(Debug)]
 pub struct HandlerWork<H> {
-    /// The handler of all shards.
+    /// The handler, shared by all shards.
     handler: Arc<H>,
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// The term of its lease.
+    /// Term of the shard's lease.
     lease_term: u64,
 }
 

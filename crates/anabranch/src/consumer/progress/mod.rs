@@ -1,4 +1,4 @@
-//! How far the lanes of a shard are: what was given to them, and what of it is done.
+//! Progress of the lanes of a shard: the records dispatched to them, and the records done.
 
 mod watermark;
 
@@ -9,41 +9,40 @@ use anabranch_model::sequence::SequenceNumber;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use watermark::Watermark;
 
-/// How far the lanes of a shard are.
+/// Progress of the lanes of a shard.
 #[derive(Debug)]
 pub struct Progress {
-    /// What is given to the lanes.
+    /// Records dispatched to the lanes.
     inside: Mutex<ProgressState>,
-    /// What each lane has done. Outside of the lock, which would cost more than all else that is
-    /// noted of a record.
+    /// Records that each lane has done. They are outside the lock, which would cost more than all
+    /// other bookkeeping per record.
     marks: Box<[Watermark]>,
 }
 
 #[derive(Debug)]
 struct ProgressState {
-    /// Every record up to here was given to its lane, or is on its way there.
+    /// Every record up to here was dispatched to its lane, or is on its way there.
     given: Position,
-    /// Every record up to here was given to its lane when the last ones set out.
+    /// Value of `given` before the last dispatch.
     before: Position,
-    /// The lanes.
     lanes: Vec<LaneProgress>,
-    /// Bytes of records that were read and not yet told of.
+    /// Bytes of records that were read since the last call of [`Progress::take_read_bytes`].
     read_bytes: u64,
 }
 
 #[derive(Debug)]
 struct LaneProgress {
-    /// Up to where it is done at least. Its mark may say more.
+    /// Lower bound of the position up to which the lane is done. Its watermark may be higher.
     done: Position,
-    /// How many records were given in all.
+    /// Number of records dispatched in total.
     given: u64,
-    /// How many of those are on their way, and are lost with the task that brings them.
+    /// Number of those that are on their way. They are lost if the task that sends them is dropped.
     unsent: u64,
 }
 
 impl LaneProgress {
-    /// Up to where the lane is done. One without open records has no part in what was given to
-    /// the others, so it is as far as all that was given.
+    /// Returns the position up to which the lane is done. A lane without open records has no part
+    /// in what was dispatched to the others, so it is done up to `given`.
     fn watermark(&self, mark: &Watermark, given: Position) -> Position {
         let (marked, count) = mark.read();
         let done = marked.map_or(self.done, |at| self.done.max(at));
@@ -52,7 +51,7 @@ impl LaneProgress {
 }
 
 impl Progress {
-    /// Nothing was given yet.
+    /// Creates the progress of a session in which nothing was dispatched yet.
     pub(super) fn new(resume: &Resume) -> Self {
         let lanes = resume.positions().iter();
         let lanes = lanes.map(|done| LaneProgress { done: *done, given: 0, unsent: 0 }).collect();
@@ -64,28 +63,29 @@ impl Progress {
         }
     }
 
-    /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have
-    /// arrived when [`Progress::note_sent`] says so.
+    /// Notes that every record up to `to` is dispatched, `counts` of them to each lane. The records
+    /// of a lane have arrived once [`Progress::note_sent`] is called.
     pub(super) fn note_dispatched(&self, to: Position, counts: impl Iterator<Item = usize>) {
         let mut inside = self.lock();
         let before = inside.given;
         inside.before = before;
         inside.given = before.max(to);
         for ((lane, mark), count) in inside.lanes.iter_mut().zip(&self.marks).zip(counts) {
-            // What counted as done must stay so when the lane gets work again.
+            // The watermark of an idle lane must not fall back when it gets work again.
             lane.done = lane.watermark(mark, before);
             lane.given += count as u64;
             lane.unsent = count as u64;
         }
     }
 
-    /// Notes that a lane has what was given last.
+    /// Notes that a lane has received its records of the last dispatch.
     pub(super) fn note_sent(&self, lane: usize) {
         self.lock().lanes[lane].unsent = 0;
     }
 
-    /// Takes back what was given and is lost on its way, because the task that brought it was
-    /// dropped. Returns up to where each lane has its records. What counted as done stays so.
+    /// Withdraws records that were lost on their way because the task that sent them was dropped.
+    /// Returns the position up to which each lane has received its records. Watermarks do not fall
+    /// back.
     pub(super) fn undo_dispatch(&self) -> Vec<Position> {
         let mut inside = self.lock();
         let ProgressState { given, before, lanes, .. } = &mut *inside;
@@ -96,7 +96,7 @@ impl Progress {
         let lanes = lanes.iter_mut().zip(&self.marks);
         let has = lanes.map(|(lane, mark)| match std::mem::take(&mut lane.unsent) {
             0 => {
-                // The row may say so by now, and takes nothing that lies before it.
+                // The row may hold this position by now, and accepts no earlier one.
                 lane.done = lane.watermark(mark, whole);
                 whole
             }
@@ -108,31 +108,31 @@ impl Progress {
         has.collect()
     }
 
-    /// Notes that a lane is done up to `at`, by what another session did.
+    /// Notes that a lane is done up to `at` because of another session.
     pub(super) fn catch_up(&self, lane: usize, at: Position) {
         let mut inside = self.lock();
         let lane = &mut inside.lanes[lane];
         lane.done = lane.done.max(at);
     }
 
-    /// Up to where a lane is done.
+    /// Returns the position up to which a lane is done.
     pub(super) fn done_up_to(&self, lane: usize) -> Position {
         let inside = self.lock();
         inside.lanes[lane].watermark(&self.marks[lane], inside.given)
     }
 
-    /// Notes that so many bytes of records were read.
+    /// Counts bytes of records that were read.
     pub(super) fn read(&self, bytes: usize) {
         self.lock().read_bytes += bytes as u64;
     }
 
-    /// The bytes of records that were read since this was last asked.
+    /// Returns the bytes of records read since the last call.
     pub(super) fn take_read_bytes(&self) -> u64 {
         std::mem::take(&mut self.lock().read_bytes)
     }
 
-    /// Notes that the next `count` records of a lane, the last one this, are done. Only the lane's
-    /// own task calls it.
+    /// Notes that the next `count` records of a lane are done, the last of them at `last`. Only the
+    /// lane's own task calls this.
     #[inline]
     pub(super) fn done(&self, lane: usize, last: (SequenceNumber, u64), count: usize) {
         let (sequence, sub) = last;
@@ -144,7 +144,7 @@ impl Progress {
         lanes.map(|(lane, mark)| lane.watermark(mark, inside.given)).collect()
     }
 
-    /// Up to where the shard is done, as a row of this layout can keep it.
+    /// Returns the checkpoint of the shard, as a row of this layout can hold it.
     pub(super) fn checkpoint(&self, layout: Layout) -> Checkpoint {
         let inside = self.lock();
         let checkpoint =
@@ -155,7 +155,7 @@ impl Progress {
         }
     }
 
-    /// Up to where the shard is done once a lane is done up to `last`.
+    /// Returns the checkpoint of the shard once `lane` is done up to `last`.
     pub(super) fn checkpoint_after(&self, lane: usize, last: Position) -> Checkpoint {
         let inside = self.lock();
         let mut lanes = self.watermarks(&inside);
@@ -163,17 +163,17 @@ impl Progress {
         Checkpoint::of_lanes(lanes).expect("a shard has at least one lane")
     }
 
-    /// Every record up to here was given to its lane.
+    /// Returns the position up to which every record was dispatched to its lane.
     pub(super) fn dispatched_up_to(&self) -> Position {
         self.lock().given
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     pub(super) fn lanes(&self) -> usize {
         self.lock().lanes.len()
     }
 
-    /// How many records were given and are not done.
+    /// Returns the number of records that were dispatched and are not done.
     pub(super) fn open(&self) -> u64 {
         let inside = self.lock();
         let lanes = inside.lanes.iter().zip(&self.marks);
@@ -181,7 +181,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        // Each change is a few plain assignments, so a panic leaves no half of one.
+        // Each change is a few plain assignments, so a panic leaves no inconsistent state.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,7 +211,8 @@ mod tests {
         check(&progress, &[at(1), at(1)]);
         progress.note_dispatched(at(9), [2, 1].into_iter());
         check(&progress, &[at(1), at(1)]);
-        // The second lane is done with its only record, and with all that went to the other.
+        // The second lane has done its only record, so it counts as done up to the last dispatched
+        // record.
         progress.done(1, number(4), 1);
         check(&progress, &[at(1), at(9)]);
         progress.done(0, number(3), 1);
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(progress.undo_dispatch(), [at(4); 3], "everything has arrived");
         progress.note_dispatched(at(9), [2, 1, 1].into_iter());
         progress.note_sent(0);
-        // The first lane has its records; those of the others come again.
+        // The first lane has its records; those of the others are dispatched again.
         assert_eq!(progress.undo_dispatch(), [at(9), at(4), at(4)]);
         assert_eq!((progress.dispatched_up_to(), progress.open()), (at(4), 4));
         progress.done(0, number(8), 3);
@@ -251,14 +252,15 @@ mod tests {
         progress.done(1, number(5), 1);
         check(&progress, &[at(9), at(9), at(1)]);
         assert_eq!(progress.undo_dispatch(), [at(9), at(9), at(1)]);
-        // The row may hold this, and takes nothing that lies before it.
+        // The row may hold this position, and accepts no earlier one.
         check(&progress, &[at(9), at(9), at(1)]);
         progress.note_dispatched(at(7), [0, 0, 1].into_iter());
         progress.done(2, number(7), 1);
         check(&progress, &[at(9), at(9), at(7)]);
     }
 
-    /// One thread gives, one handles, and this one looks: what it sees as done was handled before.
+    /// One thread dispatches, one handles, and this one reads: everything it sees as done was
+    /// handled before.
     #[test]
     fn a_checkpoint_that_is_made_beside_a_lane_never_passes_what_the_lane_has_handled() {
         const RECORDS: u64 = 20_000;

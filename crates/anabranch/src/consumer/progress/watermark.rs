@@ -1,27 +1,28 @@
-//! How far a lane is: written by the lane alone after each call, and read without a lock.
+//! Watermark of a lane: written only by the lane after each call, and read without a lock.
 
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The last record that a lane has done, and how many those were.
+/// The last record that a lane has done, and the number of records done.
 ///
-/// One task writes; anybody reads. A write makes the version odd while it is under way, so who reads
-/// another version after than before, or an odd one, reads again.
+/// This is a seqlock with one writer and any number of readers. The version is odd while a write is
+/// in progress. A reader that sees an odd version, or another version after than before, reads
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Watermark {
-    /// Twice the number of writes, and one more while one is under way.
+    /// Twice the number of writes, plus one while a write is in progress.
     version: AtomicU64,
-    /// The last record's sequence number.
+    /// Sequence number of the last record.
     limbs: [AtomicU64; 3],
-    /// Its place in its aggregate.
+    /// Position of the last record in its aggregate.
     sub: AtomicU64,
-    /// How many records are done.
+    /// Number of records done.
     count: AtomicU64,
 }
 
 impl Watermark {
-    /// Notes that `count` more records are done, of which the last is this.
+    /// Notes that `count` more records are done, the last of them at this position.
     #[inline]
     pub(super) fn advance(&self, sequence: SequenceNumber, sub: u64, count: usize) {
         let version = self.version.load(Ordering::Relaxed);
@@ -36,7 +37,7 @@ impl Watermark {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The last record that is done, if there is one, and how many are.
+    /// Returns the position of the last record done, if any, and the number of records done.
     pub(super) fn read(&self) -> (Option<Position>, u64) {
         loop {
             let before = self.version.load(Ordering::Acquire);
@@ -50,7 +51,7 @@ impl Watermark {
                 let at = sequence.map(|sequence| Position::At { sequence, sub });
                 return (at.filter(|_| before > 0), count);
             }
-            // The writer may have lost its core in the middle.
+            // The writer may have been preempted in the middle of a write.
             std::thread::yield_now();
         }
     }

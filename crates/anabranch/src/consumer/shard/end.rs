@@ -1,4 +1,4 @@
-//! The end of a shard: every record is done, or the service no longer has it.
+//! The end of a shard: every record is done, or the service no longer has the shard.
 
 use super::stop::DRAINED;
 use super::{AGAIN_MS, LOST, STOOD_STILL, Session, SessionEnd, ShardReader};
@@ -14,24 +14,24 @@ use crate::stream::api::{ChildShard, StreamApi};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// What comes before the end of a shard is written.
+/// Reason why the end of a shard was not written.
 enum EndInterruption {
-    /// The reading is to stop, and nothing more can be done for the end.
+    /// The reading must stop, and nothing more can be done for the end.
     Stop(StopReason),
-    /// A stop was asked for, and its grace is over.
+    /// The grace period of a requested stop is over.
     Late,
-    /// The user's code takes no more of the shard, or the watcher wants it given back.
+    /// The user's code accepts no more of the shard, or the watchdog wants it released.
     GivenUp(ShardStopReason),
-    /// The user's code can't go on.
+    /// The user's code cannot continue.
     StartOver,
 }
 
-/// A stop that was asked for, while what was begun may still be done.
+/// A requested stop, during which work in progress may still finish.
 #[derive(Clone)]
 struct DrainDeadline {
-    /// Until when.
+    /// Deadline by the worker's clock, in milliseconds.
     deadline_ms: u64,
-    /// What it was asked for.
+    /// Reason of the stop.
     why: DrainReason,
 }
 
@@ -42,8 +42,8 @@ impl From<DrainDeadline> for StopReason {
 }
 
 impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
-    /// Every record is done: has the user's code know, and writes the shard's end. A stop leaves
-    /// both its grace, as it does the calls of lanes.
+    /// Runs the user's callback after the last record, and writes the end of the shard. Both may
+    /// continue during the grace period of a stop, like the calls of lanes.
     pub(super) async fn end(
         &mut self,
         session: &mut Session,
@@ -81,7 +81,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Tells the user's code until it has done what it wants to do at the end.
+    /// Calls the user's code until it has completed the end of the shard.
     async fn notify_end(&self, grace: &mut Option<DrainDeadline>) -> Result<(), EndInterruption> {
         loop {
             let calling = self.vitals.calling();
@@ -121,14 +121,14 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Writes the end, and tries again where it can't be written yet.
+    /// Writes the end of the shard, and retries while it cannot be written yet.
     async fn write_end(
         &self,
         grace: &mut Option<DrainDeadline>,
         children: &[ChildShard],
     ) -> Result<SessionEnd, EndInterruption> {
         loop {
-            // These are not the children of the stream that there is now.
+            // The children belong to a stream that no longer exists.
             if let Some(DrainDeadline { why: DrainReason::StreamRecreated, .. }) = grace {
                 return Err(EndInterruption::Late);
             }
@@ -140,8 +140,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 ShardEndResult::NotYet { why } => self.not_ended(why.to_owned()),
                 ShardEndResult::Failed(error) => self.not_ended(error.to_string()),
             }
-            // Who has done all that it does at the end would have to do it again elsewhere. Nobody
-            // else is worth the wait: the next owner finds the end as it is.
+            // If the user's code has completed the end, another owner would have to repeat that, so
+            // this continues until the deadline. Otherwise a pending stop takes effect at once: the
+            // next owner finds the end unchanged.
             if self.work.has_ended() {
                 self.run_until_deadline(grace, self.worker.clock.sleep(AGAIN_MS)).await?;
             } else {
@@ -150,8 +151,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Goes on with some work when a stop is asked for, until its deadline. Another reason to stop may
-    /// come meanwhile, and another deadline with it: the last word counts.
+    /// Continues `work` after a stop is requested, until its deadline. Another stop reason may come
+    /// meanwhile, with another deadline; the last one counts.
     async fn run_until_deadline<T>(
         &self,
         grace: &mut Option<DrainDeadline>,
@@ -175,7 +176,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// The pause before something is tried again, which a stop ends.
+    /// Pauses before a retry. A stop interrupts the pause.
     async fn pause_unless_stopped(
         &self,
         grace: Option<&DrainDeadline>,
@@ -195,7 +196,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });
     }
 
-    /// The service says that it has no such shard.
+    /// Handles a shard that does not exist according to the service.
     pub(super) async fn resolve_missing(&mut self, session: &mut Session) -> SessionEnd {
         match self.grip.resolve_missing().await {
             MissingShardResult::NotProven => SessionEnd::Restart,
@@ -203,7 +204,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 SessionEnd::Finished(FinishReason::Ended, ShardStopReason::Missing)
             }
             MissingShardResult::Lost => LOST,
-            // A service that errs for a moment costs no duplicates.
+            // Checkpointing first avoids duplicates if the service was wrong only for a moment.
             MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => {
                 self.fail(session).await
             }

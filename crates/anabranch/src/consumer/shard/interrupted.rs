@@ -1,4 +1,4 @@
-//! The calls of the handler that a stop broke off at the end of its grace.
+//! Handler calls that a stop interrupted at the end of its grace period.
 
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -7,19 +7,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Calls that a message names.
+/// Maximum number of calls that a message lists.
 const NAMED: usize = 5;
 
-/// A call of the handler that a stop broke off. Its records are not done, and come again.
+/// A handler call that a stop interrupted. Its records are not done, and are redelivered.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InterruptedCall {
-    /// The stream and shard.
+    /// Stream and shard of the records.
     pub shard: Arc<LeaseKey>,
-    /// Where its first record is.
+    /// Position of the first record.
     pub at: Position,
-    /// That record's key.
+    /// Partition key of the first record.
     pub key: PartitionKey,
-    /// How many records it had.
+    /// Number of records in the call.
     pub records: usize,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for InterruptedCall {
     }
 }
 
-/// Names calls, the first ones if there are many.
+/// Formats a list of calls, shortened if there are many.
 pub(in crate::consumer) fn describe(calls: &[InterruptedCall]) -> String {
     let mut named: Vec<_> = calls.iter().take(NAMED).map(ToString::to_string).collect();
     if calls.len() > NAMED {
@@ -40,23 +40,22 @@ pub(in crate::consumer) fn describe(calls: &[InterruptedCall]) -> String {
     named.join(", ")
 }
 
-/// The calls of a worker that its stop broke off.
+/// Handler calls of a worker that its stop interrupted.
 #[derive(Debug, Default)]
 pub(in crate::consumer) struct InterruptedCalls {
-    /// Whether the worker stops. Before that, a call is dropped with its lease or by the watcher,
-    /// and that is told elsewhere.
+    /// True once the worker stops. Before that, a call is dropped with its lease or by the
+    /// watchdog, and reported elsewhere.
     counted: AtomicBool,
-    /// The calls.
     calls: Mutex<Vec<InterruptedCall>>,
 }
 
 impl InterruptedCalls {
-    /// Counts them from now on.
+    /// Starts recording interrupted calls.
     pub(in crate::consumer) fn count(&self) {
         self.counted.store(true, Ordering::Relaxed);
     }
 
-    /// Those that were counted, by shard.
+    /// Returns the recorded calls, ordered by shard, and clears the list.
     pub(in crate::consumer) fn take(&self) -> Vec<InterruptedCall> {
         let mut calls = std::mem::take(&mut *self.lock());
         calls.sort_unstable();
@@ -64,13 +63,13 @@ impl InterruptedCalls {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<InterruptedCall>> {
-        // Each change is one push, so a panic leaves no half of one.
+        // Each change is one push, so a panic leaves no inconsistent state.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Records in the hands of the handler. Dropped before the call has returned, the call was broken
-/// off.
+/// Guard of a running handler call. If it is dropped before the call returns, the call was
+/// interrupted.
 pub(in crate::consumer) struct CallGuard<'a> {
     breaks: &'a InterruptedCalls,
     shard: &'a Arc<LeaseKey>,
@@ -78,7 +77,7 @@ pub(in crate::consumer) struct CallGuard<'a> {
 }
 
 impl<'a> CallGuard<'a> {
-    /// These records are given to the handler.
+    /// Notes that these records are passed to the handler.
     #[inline]
     pub(in crate::consumer) fn new(
         breaks: &'a InterruptedCalls,
@@ -88,7 +87,7 @@ impl<'a> CallGuard<'a> {
         Self { breaks, shard, records }
     }
 
-    /// The call has returned.
+    /// Notes that the call has returned.
     #[inline]
     pub(in crate::consumer) fn returned(mut self) {
         self.records = &[];
@@ -102,7 +101,7 @@ impl Drop for CallGuard<'_> {
         self.breaks.lock().push(InterruptedCall {
             shard: Arc::clone(self.shard),
             at: first.position(),
-            // Copied: as a part of its reply it would keep all of that alive.
+            // A copy: a slice of the reply would keep the whole reply alive.
             key: PartitionKey::from(first.partition_key.as_str()),
             records: self.records.len(),
         });

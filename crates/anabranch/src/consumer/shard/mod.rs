@@ -1,13 +1,14 @@
-//! One shard: how its reading begins, goes on, and ends.
+//! Lifecycle of the reading of one shard.
 //!
 //! ```text
-//!           asked to stop: Lost ──────────► drop all tasks ────────────────► Failed
-//!               │  └────── Drain ─► stop ─► lanes end their call ─► note ──► Drained
-//! session ──────┤                     └ deadline: drop them ─┘ └ one can't be dropped: refuse,
-//!   ▲           │                                                  read on in the other lanes ─┐
-//!   │           ├ fetch: ShardEnd, lanes done ─► Grip::end ────────────────► Ended             │
-//!   │           └ fetch: Missing, lanes done ──► Grip::gone ─► read again or Ended             │
-//!   └──────────────────────────────────────────────────────────────────────────────────────────┘
+//! session ─┬─ stop: Lost ──────────────► drop all tasks ────────────────────► Failed
+//!   ▲      ├─ stop: Drain ─► lanes end their calls ─► checkpoint ───────────► Drained
+//!   │      │     └─ deadline: drop handlers ──┘ └─ one cannot be dropped: refuse,
+//!   │      │                                       continue in the other lanes ───────┐
+//!   │      ├─ fetch: ShardEnd, lanes done ─► LeaseHandle::end ──────────────► Ended   │
+//!   │      └─ fetch: Missing, lanes done ──► LeaseHandle::resolve_missing ─┬► Ended   │
+//!   │                                                                      └► retry ──┤
+//!   └─────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
 mod session;
@@ -35,17 +36,16 @@ use anabranch_model::retry::Fault;
 use session::{LeftoverLanes, Session};
 use std::sync::Arc;
 
-/// How long a dropped handler is waited for before it counts as one that can't be stopped.
+/// Time that a dropped handler has to end, before it counts as one that cannot be stopped.
 const ABORT_MS: u64 = 500;
-/// How long the user's code may take to hear that the shard is no longer read here, while others
-/// wait for the shard.
+/// Maximum time for the user's `lease_lost` callback while other workers wait for the shard.
 const OVER_MS: u64 = 5_000;
-/// What is said of a call that the watcher wanted dropped.
+/// Error reported for a call that was dropped on order of the watchdog.
 const STOOD_STILL: &str = "it did not return within the limit of the watch, and was dropped";
-/// The pause before something that could not be done is tried again.
+/// Pause before a failed step is retried, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// Reads a shard until its end, or until the lease has to go.
+/// Reads a shard until its end, or until the lease must go.
 pub(super) async fn run<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
     worker: Arc<WorkerContext<A, H>>,
     grip: LeaseHandle<S, A>,
@@ -76,7 +76,7 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
     let (how, why) = reader.read().await;
     reader.notify_closed(why).await;
     drop(admitted);
-    // What was done since the figures were last told belongs to them too.
+    // The last metrics event covers the records done since the previous one.
     events.emit(reader.vitals.interval_totals(reader.worker.clock.wall_ms()));
     events.emit(ShardEvent::Stopped { shard, why });
     reader.grip.finish(how);
@@ -84,37 +84,33 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
 
 /// The reading of one shard.
 struct ShardReader<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> {
-    /// What all shards of the worker share.
     worker: Arc<WorkerContext<A, H>>,
-    /// The user's code.
+    /// The user's code for this shard.
     work: Arc<H::ShardWork>,
-    /// The right to read.
     grip: Arc<LeaseHandle<S, A>>,
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// What the row holds.
     checkpoints: CheckpointWriter,
-    /// The signs of life of the shard.
     vitals: Arc<ShardTelemetry>,
-    /// Up to where each lane is done, whether the row can hold it or not.
+    /// Position up to which each lane is done, whether the row can hold it or not.
     stands_at: Checkpoint,
-    /// What LATEST stands for, as long as the shard stands there.
+    /// Timestamp for LATEST, while the shard is at LATEST.
     latest: Arc<LatestResolver>,
-    /// Where the user's code last began.
+    /// Checkpoint at which the user's code last began.
     began_at: Checkpoint,
-    /// How often it could not go on since its checkpoint moved.
+    /// Number of restarts of the user's code since its checkpoint last moved.
     failures: u32,
-    /// Whether the row says that the lease can't be handed over.
+    /// True if the row says that the lease cannot be handed over.
     refused: bool,
 }
 
-/// How a session ended.
+/// Result of a session.
 enum SessionEnd {
     /// The reading is over.
     Finished(FinishReason, ShardStopReason),
-    /// It goes on where it stands, after a pause: in all lanes but those whose handlers still run.
+    /// The reading continues where it is, after a pause: in all lanes except those whose handlers
+    /// still run.
     Restart,
-    /// The user's code can't go on: it begins anew at its last checkpoint, after a pause.
+    /// The user's code cannot continue. It restarts at its last checkpoint, after a pause.
     RestartProcessor,
 }
 
@@ -143,8 +139,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Finds out what LATEST stands for before the user's code runs, so that nothing is skipped that
-    /// comes while that does not get on. Returns how the reading ended, if it was to stop.
+    /// Resolves LATEST to a timestamp before the user's code runs, so that records that arrive
+    /// while the user's code makes no progress are not skipped. Returns the result of the reading
+    /// if it must stop.
     async fn find_latest(&self) -> Option<(FinishReason, ShardStopReason)> {
         if self.stands_at.lowest() != Position::Latest {
             return None;
@@ -158,7 +155,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
                 found = moment => match found {
                     Ok(moment_ms) => return self.keep_latest(moment_ms).await,
-                    // The coordinator finds out what has become of the stream.
+                    // The coordinator finds out what happened to the stream.
                     Err(error) if error.fault == Fault::Missing => {
                         self.grip.suspect_stream();
                         return Some((FinishReason::Failed, ShardStopReason::Failed));
@@ -181,9 +178,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Keeps on the row what LATEST stands for, so that nothing is skipped either that comes while
-    /// nobody reads: no record is handed out before. Returns how the reading ended, if it was to stop
-    /// or the lease is lost.
+    /// Stores the timestamp for LATEST in the row before any record is delivered, so that records
+    /// that arrive while no worker reads are not skipped. Returns the result of the reading if it
+    /// must stop or the lease is lost.
     async fn keep_latest(&self, moment_ms: u64) -> Option<(FinishReason, ShardStopReason)> {
         let mut failures = 0_u32;
         loop {
@@ -191,7 +188,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 biased;
                 stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
                 kept = self.grip.pin_latest(moment_ms) => match kept {
-                    // One that the worker had found out before may be on the row already.
+                    // The row may already hold a timestamp that this worker resolved earlier.
                     CheckpointResult::Done | CheckpointResult::BehindCurrent => return None,
                     CheckpointResult::Lost => return Some((FinishReason::Failed, ShardStopReason::Lost)),
                     CheckpointResult::Failed(error) => error.to_string(),
@@ -207,7 +204,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Waits before the user's code runs. Returns how the reading ended, if it was to stop meanwhile.
+    /// Pauses before the user's code runs. Returns the result of the reading if a stop comes
+    /// meanwhile.
     async fn pause(&self, pause_ms: u64) -> Option<(FinishReason, ShardStopReason)> {
         tokio::select! {
             biased;
@@ -216,7 +214,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
+    /// Reads with the current user's code. Returns `None` once that code was restarted because it
+    /// could not continue.
     async fn read_on(&mut self) -> Option<(FinishReason, ShardStopReason)> {
         let mut left = LeftoverLanes::default();
         loop {
@@ -238,7 +237,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Where the next session begins. While a lane of the last one still runs, their number holds.
+    /// Returns the position at which the next session begins. While a lane of the last session
+    /// still runs, the number of lanes does not change.
     fn resume(&self, left: &LeftoverLanes) -> Resume {
         if left.runs() {
             Resume::as_it_stands(&self.stands_at)
@@ -249,8 +249,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Has the user's code begin anew where it last checkpointed. Returns how the reading ended, if
-    /// it is not to be read any more.
+    /// Restarts the user's code at its last checkpoint. Returns the result of the reading if it
+    /// must end.
     async fn start_over(&mut self) -> Option<(FinishReason, ShardStopReason)> {
         let worker = Arc::clone(&self.worker);
         let again = tokio::select! {
@@ -274,7 +274,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Tells the user's code that the shard is about to be read: `Gate` if it may be.
+    /// Runs the user's callback before the first record. Returns [`SessionEnd::Restart`] if the
+    /// reading may begin.
     async fn begin(&self) -> SessionEnd {
         let calling = self.vitals.calling();
         let begun = tokio::select! {
@@ -298,8 +299,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         SessionEnd::Finished(FinishReason::Failed, ShardStopReason::Failed)
     }
 
-    /// Waits until the watcher wants a call dropped that does not return. Says what is to be said
-    /// where the shard is given back for it.
+    /// Waits until the watchdog orders that a stuck call be dropped. Returns the reason to report
+    /// if the shard is released because of it.
     async fn wait_for_drop_order(&self) -> ShardStopReason {
         loop {
             match self.vitals.wait_for_order().await {
@@ -310,7 +311,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Tells the user's code that the shard is no longer read here, unless it knows.
+    /// Runs the user's callback after the reading has ended, unless the shard ended.
     async fn notify_closed(&self, why: ShardStopReason) {
         if why == ShardStopReason::Ended {
             return;
@@ -320,7 +321,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             Ok(())
         });
         let patience_ms = self.worker.settings.lease_lost_timeout;
-        // A lease that is lost is another's already; one that is given back is waited for.
+        // A lost lease already belongs to another worker. A released one is waited for, so its time
+        // is capped.
         let patience_ms =
             if why == ShardStopReason::Lost { patience_ms } else { patience_ms.min(OVER_MS) };
         let over = tokio::select! {
@@ -340,8 +342,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         self.worker.events.emit(ShardEvent::CallbackFailed { shard, call, error });
     }
 
-    /// Writes down what is done before the lease is given back, and what the user's code does while
-    /// that is under way. It takes no more records then, so this ends.
+    /// Writes the final checkpoint before the lease is released, and again while the user's code
+    /// makes progress meanwhile. The user's code gets no more records by then, so this ends.
     async fn save_final_checkpoint(&mut self, session: &Session) -> LeaseStatus {
         loop {
             let done = self.work.checkpoint_for(&session.progress, self.worker.layout);
@@ -354,7 +356,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Writes down what is done.
+    /// Writes the checkpoint of the session.
     async fn save_checkpoint(&mut self, session: &Session) -> LeaseStatus {
         self.grip.add_read_bytes(session.progress.take_read_bytes());
         match self.work.checkpoint_for(&session.progress, self.worker.layout) {
@@ -364,7 +366,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     }
 }
 
-/// How the reading ends that a stop came before.
+/// Returns the result of a reading that was stopped before it began.
 fn end_before_start(stop: &StopReason) -> (FinishReason, ShardStopReason) {
     match stop {
         StopReason::Lost => (FinishReason::Failed, ShardStopReason::Lost),

@@ -1,9 +1,9 @@
-//! A session: the tasks of a shard while it is read, one that fetches and one for each lane.
+//! A session: the tasks of a shard while it is read, one that fetches and one per lane.
 //!
 //! ```text
-//! Reader::start ─┬─► fetch ─ Chunk ─► lane 0        dropped: another one fetches on behind what
-//!                │              └───► lane 1        the lanes were given
-//!                └─ Left: a lane of the last session whose handler still runs ─► its successor
+//! ShardReader::start ─┬─► fetch ─ Chunk ─┬─► lane 0    if dropped, another one fetches after the
+//!                     │                  └─► lane 1    records that the lanes have received
+//!                     └─ LeftoverLanes: lanes of the last session that still run ─► successors
 //! ```
 
 use super::ShardReader;
@@ -26,54 +26,51 @@ use std::sync::{Arc, Mutex};
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Records of one lane that go together, at least.
+/// Maximum number of records in one chunk, unless the handler takes more per call.
 const CHUNK: usize = 64;
 
-/// The tasks of a shard, while it is read.
+/// The tasks of a shard while it is read.
 pub(super) struct Session {
-    /// The lanes, the task that fetches for them, and what the last session left.
+    /// The lanes, the fetch task, and the tasks left by the last session.
     tasks: JoinSet<Option<FetchEnd>>,
-    /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
-    /// Ends the fetching at once, and each lane after the call that it is in.
+    /// Ends fetching at once, and each lane after its current call.
     stop: StopSignal,
-    /// The user's code can't go on.
+    /// Cancelled when the user's code cannot continue.
     pub(super) start_over: CancellationToken,
-    /// What was done before.
+    /// Position after which the fetch task sends records to each lane.
     resume: Resume,
-    /// The memory that the records may take.
+    /// The shard's share of the memory budget.
     share: ShardBudget,
-    /// How far the fetching is.
     fetching: FetchState,
-    /// Each lane's own task, for whoever takes its place.
+    /// The task of each lane, for a lane that takes its place.
     lanes: Vec<PreviousLane>,
-    /// The lanes of earlier sessions whose places were taken.
+    /// Per lane, the lane of an earlier session that it replaces.
     before: Vec<Option<PreviousLane>>,
 }
 
-/// How far the fetching of a session is.
+/// State of fetching in a session.
 enum FetchState {
-    /// A task fetches. The lanes end when it is over, so nobody else keeps the way to them.
+    /// A task fetches. The lanes end when it ends, so only this task keeps their channels open.
     Runs { task: AbortHandle, lanes: Vec<WeakLaneSender> },
-    /// It was dropped. Another one begins when it is gone.
+    /// The task was dropped. Another one starts when it is gone.
     Dropped { task: task::Id, lanes: Vec<LaneSender> },
-    /// It has ended.
+    /// Fetching has ended.
     Over(FetchEnd),
 }
 
 /// The task of a lane, as its successor knows it.
 #[derive(Clone)]
 pub(in crate::consumer) struct PreviousLane {
-    /// Which lane.
     lane: usize,
-    /// Cancelled when the task is over.
+    /// Cancelled when the task has ended.
     over: CancellationToken,
-    /// What it has done.
+    /// Progress of the session that the task belongs to.
     progress: Arc<Progress>,
 }
 
 impl PreviousLane {
-    /// Waits until it is over. Returns up to where it was done.
+    /// Waits until the task has ended. Returns the position up to which it was done.
     pub(in crate::consumer) async fn over(&self) -> Position {
         self.over.cancelled().await;
         self.progress.done_up_to(self.lane)
@@ -84,17 +81,17 @@ impl PreviousLane {
     }
 }
 
-/// What a session leaves to the next: lanes whose handlers can't be stopped.
+/// Lanes that a session leaves to the next one, because their handlers cannot be stopped.
 #[derive(Default)]
 pub(super) struct LeftoverLanes {
-    /// Their tasks.
+    /// Tasks of the session that still run.
     tasks: JoinSet<Option<FetchEnd>>,
-    /// Those lanes.
+    /// Per lane, the task that still runs.
     lanes: Vec<Option<PreviousLane>>,
 }
 
 impl LeftoverLanes {
-    /// Whether a lane still runs.
+    /// Returns true if a lane still runs.
     pub(super) fn runs(&self) -> bool {
         self.lanes.iter().any(Option::is_some)
     }
@@ -104,18 +101,18 @@ impl LeftoverLanes {
     }
 }
 
-/// A task of a session that has ended.
+/// Kind of end of a session's task.
 pub(super) enum TaskEnd {
-    /// One that was dropped, or had nothing more to do.
+    /// The task was dropped, or had nothing more to do.
     Over,
-    /// The fetching was dropped, and is to begin anew for these lanes.
+    /// The fetch task was dropped, and must be restarted with these lanes.
     FetchDropped(Vec<LaneSender>),
-    /// A fault of this library.
+    /// The task panicked, which is a fault of this library.
     Panicked,
 }
 
 impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
-    /// Begins to read. Where a lane of the last session still runs, its successor waits for it.
+    /// Starts a session. Where a lane of the last session still runs, its successor waits for it.
     pub(super) fn start(&self, resume: Resume, from: ReadFrom, left: LeftoverLanes) -> Session {
         let worker = &self.worker;
         let progress = Arc::new(Progress::new(&resume));
@@ -155,7 +152,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         session
     }
 
-    /// Begins to fetch anew, behind what the lanes were given.
+    /// Restarts fetching after the records that the lanes have received.
     pub(super) fn fetch_on(&self, session: &mut Session, lanes: Vec<LaneSender>) {
         session.resume = session.resume.behind(&session.progress.undo_dispatch());
         if let Some(from) = session.resume.read_from() {
@@ -203,14 +200,14 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         session.fetching = FetchState::Runs { task, lanes: ways };
     }
 
-    /// How many records of one lane go together.
+    /// Returns the maximum number of records in one chunk.
     fn chunk(&self) -> usize {
         CHUNK.max(self.worker.handler.max_records())
     }
 }
 
 impl Session {
-    /// Waits until a task ends. `None` if none runs.
+    /// Waits until a task ends. Returns `None` if none is running.
     pub(super) async fn next_end(&mut self) -> Option<TaskEnd> {
         let ended = self.tasks.join_next().await?;
         Some(match ended {
@@ -223,7 +220,8 @@ impl Session {
         })
     }
 
-    /// Only tasks that were dropped on purpose end so, or those with a fault.
+    /// Classifies a task that was cancelled or has panicked. Only tasks that were dropped on
+    /// purpose are cancelled.
     fn task_failure(&mut self, error: &JoinError) -> TaskEnd {
         let stopping = self.is_stopping();
         match &mut self.fetching {
@@ -235,10 +233,10 @@ impl Session {
         }
     }
 
-    /// Has the fetching begin anew. What the lanes have, they go on with.
+    /// Restarts fetching. The lanes continue with the records they have.
     pub(super) fn drop_fetching(&mut self) {
         let FetchState::Runs { task, lanes } = &self.fetching else { return };
-        // Without a way to a lane the fetching has ended by itself.
+        // If a lane's channel is closed, fetching has ended by itself.
         let lanes: Option<Vec<_>> = lanes.iter().map(WeakLaneSender::upgrade).collect();
         if let Some(lanes) = lanes.filter(|_| !self.is_stopping()) {
             task.abort();
@@ -246,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Fetches no more, and lets each lane end the call that it is in.
+    /// Stops fetching, and lets each lane finish its current call.
     pub(super) fn stop(&self) {
         self.stop.set();
     }
@@ -255,7 +253,7 @@ impl Session {
         self.stop.is_set()
     }
 
-    /// How the fetching ended, once nothing runs and every record is done.
+    /// Returns the reason why fetching ended, once no task runs and every record is done.
     pub(super) fn outcome(&mut self) -> Option<FetchEnd> {
         if !self.tasks.is_empty() || self.progress.open() > 0 {
             return None;
@@ -266,12 +264,12 @@ impl Session {
         }
     }
 
-    /// Whether no task runs.
+    /// Returns true if no task runs.
     pub(super) fn is_over(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Whether a lane of an earlier session still runs.
+    /// Returns true if a lane of an earlier session still runs.
     pub(super) fn has_left(&self) -> bool {
         self.before.iter().flatten().any(|lane| !lane.is_over())
     }
@@ -281,7 +279,7 @@ impl Session {
         while self.next_end().await.is_some() {}
     }
 
-    /// Drops all tasks. Those that block their thread run on.
+    /// Drops all tasks. Tasks that block their thread continue to run.
     pub(super) fn drop_tasks(&mut self) {
         self.tasks.abort_all();
     }
@@ -293,7 +291,7 @@ impl Session {
         self.ended().await;
     }
 
-    /// Up to where each lane is done, by what this session and those before it did.
+    /// Returns the position up to which each lane is done, by this session and the ones before it.
     pub(super) fn positions(&self) -> Checkpoint {
         for before in self.before.iter().flatten().filter(|before| before.is_over()) {
             self.progress.catch_up(before.lane, before.progress.done_up_to(before.lane));
@@ -301,8 +299,8 @@ impl Session {
         self.progress.checkpoint(Layout::Native)
     }
 
-    /// What still runs, for the next session. A successor that waits has done nothing yet, so its
-    /// own successor waits for the same lane.
+    /// Returns the lanes that still run, for the next session. A lane that still waits for its
+    /// predecessor has done nothing yet, so its own successor waits for the same predecessor.
     pub(super) fn leftover(self) -> LeftoverLanes {
         let runs = |lane: &PreviousLane| !lane.is_over();
         let waited = self.before.into_iter().map(|before| before.filter(runs));

@@ -1,9 +1,10 @@
-//! Stopping: the lanes end their calls, or are dropped at the deadline, and the lease can go.
+//! Stopping: the lanes end their calls, or are dropped at the deadline, and the lease can be
+//! released.
 //!
-//! | at the deadline              | asked for by another worker       | any other reason             |
-//! |------------------------------|-----------------------------------|------------------------------|
-//! | every handler was dropped    | drained                           | drained                      |
-//! | one blocks its thread        | refused: the other lanes go on    | kept until it returns        |
+//! | at the deadline               | requested by another worker       | any other reason      |
+//! |-------------------------------|-----------------------------------|-----------------------|
+//! | every handler was dropped     | drained                           | drained               |
+//! | one handler blocks its thread | refused: the other lanes continue | kept until it returns |
 
 use super::{ABORT_MS, LOST, Session, SessionEnd, ShardReader};
 use crate::consumer::checkpoint::LeaseStatus;
@@ -17,11 +18,11 @@ use std::pin::pin;
 pub(super) const DRAINED: SessionEnd =
     SessionEnd::Finished(FinishReason::Drained, ShardStopReason::Drained);
 
-/// What a drain came to.
+/// Result of a drain.
 enum DrainResult {
-    /// Every lane has ended its call, and the user's code knows.
+    /// Every lane has ended its call, and the user's code was notified.
     Done,
-    /// The deadline has come.
+    /// The deadline has passed.
     Late,
     /// The lease is lost.
     Lost,
@@ -59,8 +60,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Waits until every lane has ended its call. Another reason to stop may come meanwhile, and
-    /// another deadline with it: the last word counts.
+    /// Waits until every lane has ended its call. Another stop reason may come meanwhile, with
+    /// another deadline; the last one counts.
     async fn drain(
         &self,
         session: &mut Session,
@@ -69,7 +70,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     ) -> (DrainResult, DrainReason) {
         let drained = async {
             session.ended().await;
-            // Who can't go on has nothing to say of what it was given.
+            // User code that cannot continue must not checkpoint what it received.
             if !session.start_over.is_cancelled() {
                 self.notify_stopping().await;
             }
@@ -90,16 +91,18 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Tells the user's code that the shard is to be given back.
+    /// Notifies the user's code that the shard will be released.
     async fn notify_stopping(&self) {
         if let Err(error) = attempt(async { self.work.stopping().await }).await {
             self.call_failed("shutdown_requested", &error);
         }
     }
 
-    /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
-    /// nobody may ask for it meanwhile. Whoever asked before has been told no, so the reading goes
-    /// on in the other lanes; any other reason to stop still holds.
+    /// Keeps the lease while a handler blocks its thread and cannot be dropped.
+    ///
+    /// Other workers may not request the lease until the handler returns. If one has requested it,
+    /// the request is refused and the reading continues in the other lanes. Any other reason to
+    /// stop still holds.
     async fn refuse_hand_over(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
         self.vitals.set_unstoppable(true);
         self.grip.refuse_hand_over().await;
@@ -122,7 +125,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// No handler runs any more that could not be stopped.
+    /// Notes that the handlers that could not be stopped have returned.
     pub(super) async fn has_returned(&mut self) {
         self.vitals.set_unstoppable(false);
         if std::mem::take(&mut self.refused) {

@@ -1,4 +1,4 @@
-//! Watching over a session: what it has done is written down, and what the watcher orders is done.
+//! Supervision of a session: writes its checkpoints and carries out the orders of the watchdog.
 
 use super::session::TaskEnd;
 use super::{ABORT_MS, LOST, Session, SessionEnd, ShardReader};
@@ -11,11 +11,11 @@ use crate::lease::{FinishReason, LeaseStore};
 use crate::stream::api::StreamApi;
 use std::sync::Arc;
 
-/// How long what was taken of a shard that was given up may still be done.
+/// Time that records taken from a shard that was given up have to become done, in milliseconds.
 const SETTLE_MS: u64 = 5_000;
 
 impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
-    /// Watches over the tasks, and writes down what they have done.
+    /// Supervises the tasks of a session, and checkpoints their progress.
     pub(super) async fn supervise(&mut self, session: &mut Session) -> SessionEnd {
         let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
         let vitals = Arc::clone(&self.vitals);
@@ -32,14 +32,13 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
                     TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),
-                    // A fault of this library, not of the handler.
+                    // A panic of a task is a fault of this library, not of the handler.
                     TaskEnd::Panicked => return self.fail(session).await,
                 },
                 order = vitals.wait_for_order() => ordered = Some(order),
                 () = worker.clock.sleep_until(due_ms) => {
-                    // A store that never answers must not keep a stop or the watcher's word from being
-                    // heard. A write that is given up may still land; the next one finds it on the
-                    // row.
+                    // A store that never answers must not delay a stop or an order of the watchdog.
+                    // A write that is abandoned may still land; the next one finds it in the row.
                     let mut asked = None;
                     let noted = tokio::select! {
                         biased;
@@ -73,8 +72,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             match ordered {
                 None => {}
                 Some(WatchdogOrder::Refetch) => session.drop_fetching(),
-                // A handler that can't be stopped keeps the lease, and was dropped before. When it
-                // has returned and something stands still all the same, the order comes again.
+                // A handler that cannot be stopped keeps the lease, and was dropped before. If the
+                // shard is still stuck after it has returned, the order is issued again.
                 Some(_) if session.has_left() => {}
                 Some(WatchdogOrder::DropHandlers) => return self.drop_handlers(session).await,
                 Some(WatchdogOrder::Release) => {
@@ -99,9 +98,9 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// The shard can't be read now. What was done of it is written down all the same, at once and
-    /// again when what the user's code took is settled: the lease waits before it is given back
-    /// anyway, and a stop that comes meanwhile finds nothing else to write.
+    /// Ends a reading that cannot continue now. Progress is checkpointed at once, and again when
+    /// the records that the user's code took are settled: the lease waits before it is released
+    /// anyway, and a stop that comes meanwhile has nothing else to write.
     pub(super) async fn fail(&mut self, session: &mut Session) -> SessionEnd {
         session.drop_all().await;
         self.work.begin_stop();
@@ -124,8 +123,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Drops the handlers of a shard that stands still. The reading begins anew, in all lanes but
-    /// those whose handlers can't be stopped.
+    /// Drops the handlers of a stuck shard. Reading restarts in all lanes except those whose
+    /// handlers cannot be stopped.
     async fn drop_handlers(&mut self, session: &mut Session) -> SessionEnd {
         session.stop();
         session.drop_tasks();
@@ -143,7 +142,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         }
     }
 
-    /// Writes down what is done, unless the store takes too long.
+    /// Writes the final checkpoint, unless the store takes longer than half the lease time.
     async fn save_checkpoint_in_time(&mut self, session: &Session) -> LeaseStatus {
         let clock = self.worker.clock.clone();
         let patience_ms = self.worker.settings.lease_time / 2;

@@ -1,11 +1,11 @@
-//! Records that were put aside in a file, one JSON object a line.
+//! Dead letters in a file, one JSON object per line.
 //!
 //! ```text
-//! FILE                 every park appends a line, under a lock of the file
-//! FILE.redrive         what a redrive works on: FILE, renamed under the lock
-//! FILE.redrive.done    one line for each record of it that is done, so that a redrive that was
-//!                      killed goes on where it was
-//! FILE.redrive.lock    held by the one redrive that runs
+//! FILE                 each new dead letter appends a line, under a lock of the file
+//! FILE.redrive         input of the running redrive: FILE, renamed under the lock
+//! FILE.redrive.done    one line per record that the redrive has done, so that the next redrive
+//!                      resumes after one that was killed
+//! FILE.redrive.lock    held by the running redrive
 //! ```
 
 use super::record::DeadLetter;
@@ -19,37 +19,36 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 
-/// A file of records that were put aside: one JSON object a line, with everything that is needed
-/// to handle the record later. Several processes may share it.
+/// A file of dead letters: one JSON object per line, with everything needed to handle the record
+/// later. Several processes may share it.
 ///
-/// Lines are appended on tokio's threads for blocking calls. On a disk that hangs such a call can
-/// outlive a stop, which does not wait for it; dropping the runtime does, without an end. A program
-/// that must end then too calls `Runtime::shutdown_background`, as the `anabranch` command does.
+/// Lines are appended on tokio's blocking threads. On a disk that hangs, such a call can outlive a
+/// stop, which does not wait for it. Dropping the runtime does wait, without a limit. A program
+/// that must exit even then calls `Runtime::shutdown_background`, as the `anabranch` command does.
 #[derive(Clone, Debug)]
 pub struct DeadLetterFile {
-    /// Its path.
     path: PathBuf,
 }
 
-/// What a redrive works on.
+/// Input of a redrive, read from the renamed file.
 struct RedriveClaim {
-    /// Whether an earlier redrive had left it.
+    /// True if an earlier redrive left it unfinished.
     stale: bool,
-    /// Its readable records, in the order of the stream.
+    /// The readable dead letters, in stream order.
     parked: Vec<DeadLetter>,
-    /// Lines that can't be read.
+    /// Lines that cannot be parsed.
     unreadable: Vec<String>,
-    /// What an earlier redrive has done of it.
+    /// Ids of the records that the earlier redrive has done, in the format of [`place`].
     done: BTreeSet<String>,
 }
 
 impl DeadLetterFile {
-    /// Records go to the end of the file at `path`, which is made when the first one comes.
+    /// Appends dead letters to the file at `path`, which is created by the first one.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self { path: path.as_ref().to_owned() }
     }
 
-    /// Puts a record aside. When it returns, the record is on the disk.
+    /// Appends a dead letter. On return it is synced to disk.
     pub(in crate::consumer) async fn store(
         &self,
         parked: &DeadLetter,
@@ -72,7 +71,7 @@ impl DeadLetterFile {
         })
     }
 
-    /// Gives every parked record to `handle`, see [`DeadLetterQueue::redrive`].
+    /// Redrives all dead letters of the file; see [`DeadLetterQueue::redrive`].
     pub(in crate::consumer) async fn redrive<F, T, E>(
         &self,
         handle: F,
@@ -104,7 +103,8 @@ impl DeadLetterFile {
             }
             let (path, left) = (self.path.clone(), left.concat());
             self.blocking(move || give_back(&path, &left)).await?;
-            // What was parked since an earlier redrive began comes behind what that one had left.
+            // Dead letters that arrived since the earlier redrive began are handled after its
+            // remaining ones.
             if !stale {
                 break;
             }
@@ -114,12 +114,15 @@ impl DeadLetterFile {
 }
 
 impl DeadLetterQueue {
-    /// Gives every parked record to `handle`, in the order of the stream, and removes those that it
-    /// has done. When it fails for a record, later records of that key stay parked too; other keys
-    /// go on. Killed in between, the next redrive goes on where this one was.
+    /// Passes every dead letter to `handle` in stream order, and removes those that were handled.
     ///
-    /// Only one redrive runs at a time: another gets [`DeadLetterError::Busy`], until this one or its
-    /// process ends. Consumers may park on meanwhile. All parked records of a file are held in memory.
+    /// If `handle` fails for a record, later dead letters of that key stay too; other keys
+    /// continue. After a redrive was killed, the next one resumes where it stopped.
+    ///
+    /// Only one redrive runs at a time. Another one gets [`DeadLetterError::Busy`] until the first
+    /// one or its process ends. Consumers may store new dead letters meanwhile. All dead letters
+    /// are held in memory. A stream is not redriven here; see
+    /// [`DeadLetterError::RedriveByConsumer`].
     pub async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
@@ -135,18 +138,18 @@ impl DeadLetterQueue {
     }
 }
 
-/// Appends whole lines, and has them on the disk.
+/// Appends complete lines and syncs them to disk.
 fn append(path: &Path, lines: &str) -> io::Result<()> {
     loop {
         let mut file = OpenOptions::new().read(true).create(true).append(true).open(path)?;
         file.lock()?;
-        // A redrive may have renamed it while we waited for the lock.
+        // A redrive may have renamed the file while this call waited for the lock.
         if !is_still_at(&file, path)? {
             continue;
         }
         let mut text = String::new();
         if ends_inside_a_line(&mut file)? {
-            // What a crash cut off must not swallow the next record.
+            // A line that a crash cut off must not swallow the next record.
             text.push('\n');
         }
         text.push_str(lines);
@@ -176,7 +179,7 @@ fn is_still_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((ours.dev(), ours.ino()) == (now.dev(), now.ino()))
 }
 
-/// Elsewhere an open file can't be renamed.
+/// On other platforms an open file cannot be renamed.
 #[cfg(not(unix))]
 fn is_still_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)
@@ -188,13 +191,13 @@ pub(in crate::consumer) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A record's place, as the file of those that are done names it.
+/// Returns the id of a record in the list of done records.
 fn place(parked: &DeadLetter) -> String {
     let (shard, record) = (&parked.shard, &parked.record);
     format!("{} {} {} {}", shard.stream, shard.shard, record.sequence, record.sub)
 }
 
-/// The lock of the one redrive that runs. `WouldBlock` if another process has it.
+/// Takes the lock file of a redrive. Fails with `WouldBlock` if another redrive holds it.
 pub(in crate::consumer) fn only_one(path: &Path) -> io::Result<File> {
     let lock = OpenOptions::new().create(true).append(true).open(path)?;
     match lock.try_lock() {
@@ -204,7 +207,7 @@ pub(in crate::consumer) fn only_one(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Takes what there is to redrive; nothing if there is nothing.
+/// Claims the file for a redrive by renaming it. Returns `None` if there is nothing to redrive.
 fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
     let (claimed, done_list) = (beside(path, ".redrive"), beside(path, ".redrive.done"));
     let stale = claimed.exists();
@@ -213,10 +216,10 @@ fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
-        // Whoever appends has the lock; the next one finds that the file has moved.
+        // Appenders hold this lock. The next appender notices that the file was renamed.
         file.lock()?;
-        // A redrive that was killed at its very end leaves its list. What it names may have been
-        // parked again since, and is to be handled again.
+        // A redrive that was killed at its very end leaves its list of done records behind. The
+        // listed records may have been stored again since, and must be handled again.
         remove_if_there(&done_list)?;
         std::fs::rename(path, &claimed)?;
     }
@@ -229,7 +232,8 @@ fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
             Err(_) => unreadable.push(format!("{line}\n")),
         }
     }
-    // The numbers of a child shard are above those of its parents, so this is each key's order.
+    // Sequence numbers of a child shard are above those of its parents, so this order is correct
+    // for each key.
     let order = |p: &DeadLetter| (p.shard.stream.clone(), p.record.sequence, p.record.sub);
     parked.sort_by_key(order);
     parked.dedup_by_key(|parked| order(&*parked));
@@ -237,8 +241,8 @@ fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
     Ok(Some(RedriveClaim { stale, parked, unreadable, done }))
 }
 
-/// Puts what is left back, and ends the claim. The lines go back before the claim goes: a crash in
-/// between leaves a record twice, never nowhere.
+/// Appends the remaining lines to the file and ends the claim. The lines are appended before the
+/// claim is removed, so a crash in between duplicates a record but never loses it.
 fn give_back(path: &Path, left: &str) -> io::Result<()> {
     if !left.is_empty() {
         append(path, left)?;

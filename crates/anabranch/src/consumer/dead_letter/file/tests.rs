@@ -1,4 +1,4 @@
-//! Files of parked records: whole lines, in key order, through crashes and rivals.
+//! Tests of dead-letter files: complete lines, key order, crashes and concurrent redrives.
 
 use crate::consumer::dead_letter::file::*;
 use anabranch_model::lease::LeaseKey;
@@ -19,7 +19,7 @@ fn parked(key: &str, number: u64) -> DeadLetter {
     DeadLetter::new(&LeaseKey::new("s", "shardId-000000000000"), &record, "on purpose")
 }
 
-/// A file with these records, and a park of it.
+/// Stores these records in a file in `folder` and returns it as a queue.
 async fn file(folder: &Path, records: &[(&str, u64)]) -> DeadLetterQueue {
     let file = DeadLetterFile::new(folder.join("parked.jsonl"));
     for (key, number) in records {
@@ -28,7 +28,8 @@ async fn file(folder: &Path, records: &[(&str, u64)]) -> DeadLetterQueue {
     file.into()
 }
 
-/// Redrives with a handler that fails for some numbers. Returns what it was given, and the end.
+/// Redrives with a handler that fails for some numbers. Returns the numbers that the handler
+/// received, and the summary.
 async fn redrive(park: &DeadLetterQueue, failing: &[u64]) -> (Vec<u64>, RedriveSummary) {
     let given = Mutex::new(Vec::new());
     let redriven = park.redrive(|record| {
@@ -68,7 +69,7 @@ async fn a_redrive_that_was_killed_goes_on_where_it_was_and_takes_the_new_ones_b
         let hangs = tokio::time::timeout(std::time::Duration::from_millis(300), killed).await;
         assert!(hangs.is_err(), "it hangs at the third");
     }
-    // Meanwhile the key goes on, and another record of it is parked.
+    // Meanwhile the key continues, and another record of it becomes a dead letter.
     let park = { file(folder.path(), &[("a", 4)]).await };
     let (given, redriven) = redrive(&park, &[]).await;
     assert_eq!((given, redriven.done, redriven.left), (vec![3, 4], 2, 0));
@@ -77,7 +78,7 @@ async fn a_redrive_that_was_killed_goes_on_where_it_was_and_takes_the_new_ones_b
 #[tokio::test]
 async fn what_is_parked_again_is_handled_again_though_a_redrive_was_killed_at_its_very_end() {
     let folder = tempfile::tempdir().unwrap();
-    // The claim is gone, and the list of what was done of it is still there.
+    // The claim is gone, and its list of done records is still there.
     let list = folder.path().join("parked.jsonl.redrive.done");
     std::fs::write(&list, format!("{}\n", place(&parked("a", 1)))).unwrap();
     let park = file(folder.path(), &[("a", 1), ("a", 2)]).await;

@@ -1,12 +1,12 @@
-//! Effects exactly once: the checkpoint moves in the user's own transaction.
+//! Exactly-once effects: the checkpoint moves in the user's own transaction.
 //!
 //! ```text
-//! batch ─► the user's transaction: effects, batch.commit(&mut tx), COMMIT ─► returns Ok or an error
-//!                                       │ refused: roll back                        │
-//!                                       └─ WHERE owner, term and checkpoint         ▼
+//! batch ─► user's transaction: effects, batch.commit(&mut tx), COMMIT ─► returns Ok or an error
+//!                                       │ refused: roll back                   │
+//!                                       └─ WHERE owner, term and checkpoint    ▼
 //!                                          are as before this batch       read the row back:
-//!                                              at the batch's end ─► done, whatever was returned
-//!                                              before it ──────────► the rest of it comes again
+//!                                     at the end of the batch ─► done, whatever was returned
+//!                                     before it ───────────────► the rest is delivered again
 //! ```
 
 use super::closure::{HandlerError, attempt};
@@ -29,31 +29,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-/// How long a commit waits for that of another lane.
+/// Time that a commit waits for the commit of another lane, in milliseconds.
 const TURN_MS: u64 = 2_000;
-/// The pause before the row is read again, after it could not be.
+/// Pause before the row is read again after a failed read, in milliseconds.
 const AGAIN_MS: u64 = 100;
 
-/// A closure per batch, whose effects are stored with the batch's checkpoint or not at all.
+/// Handler that calls a closure for each batch. The effects of the batch are stored together with
+/// its checkpoint, or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct ExactlyOnce<F> {
-    /// The closure.
     pub(in crate::consumer) handle: F,
-    /// How many records one call takes at most.
+    /// Maximum number of records per call.
     pub(in crate::consumer) most: usize,
 }
 
-/// Records of one lane of one shard, in order, which are done when [`TransactionBatch::commit`] is
-/// part of a transaction that was committed.
+/// Records of one lane of one shard, in order. They are done once a transaction that includes
+/// [`TransactionBatch::commit`] is committed.
 pub struct TransactionBatch<S> {
-    /// The stream and shard.
+    /// Stream and shard of the records.
     pub shard: Arc<LeaseKey>,
-    /// The term of the lease under which they are delivered
+    /// Term of the lease under which the records are delivered
     /// ([`Delivery::lease_term`](crate::consumer::Delivery::lease_term)).
     pub lease_term: u64,
-    /// The records; never empty.
+    /// Records in order; at least one.
     pub records: Vec<UserRecord>,
-    /// What the commit needs.
     ticket: Arc<CommitPermit<S>>,
 }
 
@@ -71,92 +70,88 @@ impl<S> fmt::Debug for TransactionBatch<S> {
     }
 }
 
-/// Why a batch can't be committed. Roll the transaction back: the batch comes again, here or
-/// elsewhere, unless it is done already.
+/// Reason why a batch cannot be committed. Roll the transaction back: the batch is delivered again,
+/// here or by another worker, unless it is already done.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// The lease has changed hands, or the batch was committed before.
     #[error("{shard}: the batch can't be committed ({why}): roll the transaction back")]
     Refused {
-        /// Which shard.
+        /// Shard of the batch.
         shard: Arc<LeaseKey>,
-        /// Which part of the condition was false.
+        /// Part of the write's condition that was false.
         why: WriteRefusal,
     },
-    /// The handler's call is over.
+    /// The handler's call has ended.
     #[error("{shard}: the handler has returned, so this batch can't be committed any more")]
     CallReturned {
-        /// Which shard.
+        /// Shard of the batch.
         shard: Arc<LeaseKey>,
     },
-    /// Another lane of the shard is between its commit and its return.
+    /// Another lane of the shard is between its commit and the end of its call.
     #[error(
         "{shard}: another lane has not ended its transaction within {TURN_MS} ms: make \
          batch.commit the last statement before COMMIT"
     )]
     Busy {
-        /// Which shard.
+        /// Shard of the batch.
         shard: Arc<LeaseKey>,
     },
-    /// The database did not do it.
+    /// The database failed or rejected the write.
     #[error("{shard}: {source}")]
     Store {
-        /// Which shard.
+        /// Shard of the batch.
         shard: Arc<LeaseKey>,
-        /// What it said.
+        /// Error of the lease store.
         source: StoreError,
     },
 }
 
-/// The right to commit one batch, while the handler's call lasts.
+/// Right to commit one batch, valid while the handler's call lasts.
 struct CommitPermit<S> {
-    /// What all lanes of the shard share.
     desk: Arc<CommitState<S>>,
-    /// Which lane the records are of, and of how many.
+    /// Lane of the records, and the number of lanes.
     lane: usize,
     lanes: usize,
-    /// The first record.
+    /// Position of the first record.
     first: Position,
-    /// Up to where the lanes are done when the batch is; the row may be further in other lanes.
+    /// Checkpoint of the lanes once the batch is done. Other lanes of the row may be further.
     to: Checkpoint,
-    /// The turn, from the commit until the call ends.
+    /// This lane's turn to move the row, from the commit until the call ends.
     turn: Mutex<CommitTurn>,
 }
 
 enum CommitTurn {
-    /// Nothing was committed.
+    /// No commit was attempted.
     Open,
-    /// No other lane may move the row.
+    /// This lane has the turn; no other lane may move the row.
     Mine { _guard: OwnedMutexGuard<()> },
-    /// The call is over.
+    /// The call has ended.
     Over,
 }
 
-/// What all lanes of a shard share.
+/// State shared by all lanes of a shard.
 struct CommitState<S> {
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// The lease.
     held: Arc<HeldLease>,
-    /// Where it is kept.
     store: Arc<S>,
-    /// One lane at a time between its commit and the end of its call: all move one row.
+    /// Held by one lane at a time from its commit to the end of its call, because all lanes move
+    /// the same row.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Cancelled when the row stands where these lanes can't go on: a transaction of a call that was
-    /// dropped, in another number of lanes, was stored after the reading had begun anew.
+    /// Cancelled when the row is at a checkpoint from which these lanes cannot continue: the
+    /// transaction of a dropped call, with another number of lanes, was stored after the reading
+    /// had restarted.
     overtaken: CancellationToken,
-    /// The worker's clock.
     clock: Clock,
-    /// The worker's chance.
     chance: Rng,
 }
 
 impl<S: TransactionalStore> TransactionBatch<S> {
-    /// Notes in the user's transaction that the batch is done. Make it the last statement before
-    /// `COMMIT`. After an error roll back, and return an error.
+    /// Marks the batch as done within the user's transaction. Make it the last statement before
+    /// `COMMIT`. After an error, roll back and return an error.
     ///
-    /// The batch is done once the transaction is stored, whatever the handler returns, and it
-    /// comes again if it is not.
+    /// The batch is done once the transaction is stored, whatever the handler returns. Otherwise it
+    /// is delivered again.
     pub async fn commit<T: Send>(&self, transaction: &mut T) -> Result<(), CommitError>
     where
         S: StoreTransaction<T>,
@@ -168,15 +163,17 @@ impl<S: TransactionalStore> TransactionBatch<S> {
             let row = desk.held.row().await;
             (row.hold.clone(), row.checkpoint.clone())
         };
-        // A transaction of a call before, of which nothing was known, may have been stored meanwhile,
-        // and another lane may have read that. To replace that row would repeat its effects.
+        // A transaction of an earlier call, whose outcome was unknown, may have been stored
+        // meanwhile, and another lane may have read the row since. Replacing that row would repeat
+        // its effects.
         if position_of(ticket.lane, ticket.lanes, &replaces) >= ticket.first {
             return Err(CommitError::Refused {
                 shard: shard(),
                 why: WriteRefusal::CheckpointMoved,
             });
         }
-        // One of other lanes may have done some of these records, and nobody can tell which.
+        // A transaction of a session with another number of lanes may have done some of these
+        // records, and it is impossible to tell which.
         let ahead = |lane: &Position| *lane >= ticket.first;
         if replaces.lanes().len() != ticket.lanes && replaces.lanes().iter().any(ahead) {
             desk.overtaken.cancel();
@@ -198,7 +195,7 @@ impl<S: TransactionalStore> TransactionBatch<S> {
     }
 }
 
-/// `to`, but no lane behind where the row has it.
+/// Returns `to` with no lane behind its position in `row`.
 fn raised(row: &Checkpoint, to: &Checkpoint) -> Checkpoint {
     let same = row.lanes().len() == to.lanes().len();
     let at = |lane: usize| if same { row.lanes()[lane] } else { row.lowest() };
@@ -206,8 +203,8 @@ fn raised(row: &Checkpoint, to: &Checkpoint) -> Checkpoint {
     Checkpoint::of_lanes(lanes.collect()).unwrap_or_else(|| to.clone())
 }
 
-/// Up to where a row has one lane of so many. One with another number of lanes is level, or says of
-/// all no more than its lowest.
+/// Returns the position of one lane of `lanes` in a row. A row with another number of lanes is
+/// level, or vouches only for its lowest position.
 fn position_of(lane: usize, lanes: usize, row: &Checkpoint) -> Position {
     let of_lane = row.lanes().get(lane).copied();
     of_lane.filter(|_| row.lanes().len() == lanes).unwrap_or(row.lowest())
@@ -235,12 +232,12 @@ impl<S> CommitPermit<S> {
     }
 
     fn turn(&self) -> MutexGuard<'_, CommitTurn> {
-        // One word, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves no inconsistent state.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends the right to commit when the call ends, however that happens.
+/// Ends the right to commit when the call ends, in whatever manner.
 struct CommitGuard<'a, S>(&'a CommitPermit<S>);
 
 impl<S> Drop for CommitGuard<'_, S> {
@@ -251,9 +248,9 @@ impl<S> Drop for CommitGuard<'_, S> {
 
 /// The closure at work on one shard.
 pub struct ExactlyOnceWork<S, F> {
-    /// The closure of all shards.
+    /// The closure, shared by all shards.
     shape: Arc<ExactlyOnce<F>>,
-    /// What its lanes share.
+    /// State shared by the lanes.
     desk: Arc<CommitState<S>>,
 }
 
@@ -303,10 +300,10 @@ where
 {
     async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {
         let lanes = call.progress.lanes();
-        // A call that was dropped may have been committed all the same. The row says so, once a
-        // refused commit has had it read. Nothing may wait here: the lane's look at the lease's
-        // deadline and the closure's call are one poll, and a write to the row can take all the
-        // time that is left of the lease.
+        // The transaction of a dropped call may have been committed nevertheless. The row shows
+        // that once a refused commit has caused it to be read. There must be no await here: the
+        // lane's check of the lease deadline and the call of the closure happen in one poll, and
+        // waiting for a write to the row can take all the time left of the lease.
         let stored = position_of(call.lane, lanes, &self.desk.held.known_checkpoint());
         let undone = call.records.partition_point(|record| record.position() <= stored);
         let records = &call.records[undone..];
@@ -339,20 +336,23 @@ where
         }
     }
 
-    /// A row that lanes move in transactions is written by the library only while none does.
+    /// Returns a checkpoint only while no record is open: otherwise the lanes move the row in their
+    /// own transactions.
     fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         (progress.open() == 0).then(|| progress.checkpoint(layout))
     }
 
-    /// Whoever takes the shard again reads on from the row.
+    /// Resolves when the lanes are overtaken. After the shard is taken again, reading continues
+    /// from the row.
     async fn wait_gave_up(&self) {
         self.desk.overtaken.cancelled().await;
     }
 }
 
 impl<S: LeaseStore> CommitState<S> {
-    /// Whether the row says that the lane is done up to `last`. Asked until the store answers: a
-    /// transaction of which nothing is known must not be repeated.
+    /// Returns true if the row says that the lane is done up to `last`. Retries until the store
+    /// answers or the lease is lost, because a transaction with an unknown outcome must not be
+    /// repeated.
     async fn is_done(
         &self,
         lane: usize,

@@ -1,5 +1,8 @@
-//! The closure's call: in the very poll that found the lease held, and for nothing that is stored; and
-//! the commit: while the call lasts, one lane at a time, and judged by the row.
+//! Tests of the closure's call and of the commit.
+//!
+//! The closure is called in the very poll that found the lease held, and never for records that are
+//! already stored. A commit is valid only while the call lasts, for one lane at a time, and the row
+//! decides.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -77,7 +80,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     };
     let progress = Progress::new(&Resume::of(&lease.checkpoint, 1));
     let records = [record(1), record(2), record(3)];
-    // How many records the closure has been given when the call was polled once.
+    // Returns the number of records passed to the closure after one poll of the call.
     let poll_once = async || {
         let (progress, records) = (&progress, &records);
         let call = HandlerCall {
@@ -100,7 +103,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     assert_eq!(poll_once().await, 1, "two were stored by a call that was dropped");
 }
 
-/// A lease that stands in a file, and what its lanes share.
+/// A lease stored in a file, and the state shared by its lanes.
 struct Office {
     folder: TempDir,
     desk: Arc<CommitState<SqliteStore>>,
@@ -147,13 +150,13 @@ impl Office {
         self.folder.path().join("leases.db")
     }
 
-    /// Where the row has each lane.
+    /// Returns the position of each lane in the row.
     async fn row(&self) -> Vec<Position> {
         let row = self.desk.store.get(&self.lease.key).await.unwrap().unwrap();
         row.checkpoint.lanes().to_vec()
     }
 
-    /// One call for records of a lane, by this closure.
+    /// Runs one call with records of a lane, using this closure.
     async fn handle<F, T>(
         &self,
         progress: &Progress,
@@ -222,7 +225,7 @@ async fn a_lane_that_commits_after_another_takes_nothing_of_it_back() {
         })
     };
     let quick = async {
-        // The other lane's call has begun, with the row as it was.
+        // The other lane's call has begun, with the row unchanged.
         called.notified().await;
         let pool = office.pool.clone();
         let call = (0, &records[..1]);
@@ -262,7 +265,7 @@ async fn one_lane_at_a_time_stands_between_its_commit_and_the_end_of_its_call() 
         let refused = office.handle(&progress, (1, &records[1..]), move |batch| {
             let pool = pool.clone();
             async move {
-                // One that reads first: nobody else may begin to write.
+                // A transaction that reads first: no other transaction may begin to write.
                 let mut transaction = pool.begin().await?;
                 Ok(batch.commit(&mut transaction).await?)
             }
@@ -319,7 +322,7 @@ async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
     let handled = office.handle(&progress, (0, &records), move |batch| {
         let (pool, desk, stored) = (pool.clone(), Arc::clone(&desk), stored.clone());
         async move {
-            // The COMMIT of the call before lands, and another lane reads the row back.
+            // The COMMIT of the earlier call lands, and another lane reads the row back.
             let (hold, nonce) = (desk.held.row().await.hold.clone(), Nonce(7));
             let mut late = pool.begin_with("BEGIN IMMEDIATE").await?;
             let before = Checkpoint::at(Position::TrimHorizon);
@@ -336,8 +339,8 @@ async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
     assert_eq!(office.row().await, [records[0].position()], "the rest of it comes again");
 }
 
-/// A call of two lanes was dropped, and its transaction was stored after the reading had begun anew in
-/// one: it did records 1 and 9, and perhaps not those between.
+/// A call with two lanes was dropped, and its transaction was stored after the reading had
+/// restarted with one lane. It did records 1 and 9, and perhaps some in between.
 async fn overtaken(records: &[u64]) {
     let office = Office::open().await;
     let hold = office.desk.held.row().await.hold.clone();

@@ -1,4 +1,4 @@
-//! What a processor says what is done with: KCL's rules, KCL's names for what goes wrong.
+//! Checkpoints made by a processor, with KCL's rules and KCL's names for errors.
 
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::lease::{CheckpointResult, LeaseHandle, LeaseStore, StoreError};
@@ -15,33 +15,32 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Says up to where a shard is done. Clones are of one processor; they may be kept, and used
-/// outside of the callbacks.
+/// Checkpoints the progress of a processor. Clones belong to the same processor; they may be kept
+/// and used outside the callbacks.
 #[derive(Clone)]
 pub struct Checkpointer {
     desk: Arc<CheckpointerState>,
 }
 
 struct CheckpointerState {
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// The lease, for as long as the shard is read. A checkpointer that somebody keeps must not
+    /// Lease row, while the shard is read. It is weak, so that a checkpointer that is kept does not
     /// keep the lease.
     row: Weak<dyn CheckpointRow>,
-    /// One write at a time, each judged by what the one before has left.
+    /// Serializes writes, so that each is judged by the result of the one before.
     turn: tokio::sync::Mutex<()>,
-    /// What may be checkpointed.
+    /// Rules that decide which positions may be checkpointed.
     marks: Mutex<CheckpointRules>,
-    /// Whether another processor has taken the place of this one. Changes in `turn` only.
+    /// True once another processor has replaced this one. Changes only while `turn` is held.
     closed: AtomicBool,
 }
 
-/// The row of a lease that is held, whatever store it is in.
+/// The row of a held lease, independent of the lease store.
 trait CheckpointRow: Send + Sync {
     /// Writes the position, in the row's own number of lanes.
     fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> CheckpointWrite<'_>;
 
-    /// Up to where the row was last heard to be done.
+    /// Returns the position up to which the row was last known to be done.
     fn known(&self) -> Position;
 }
 
@@ -60,53 +59,54 @@ impl<S: LeaseStore, A: StreamApi> CheckpointRow for LeaseHandle<S, A> {
     }
 }
 
-/// What became of a write that the row did not take amiss.
+/// Result of a write that did not fail.
 enum RowWriteResult {
-    /// The row holds it.
+    /// The row holds the checkpoint.
     Done,
-    /// The row holds more: one that was given up has landed. The marks know.
+    /// The row holds a later checkpoint: a write that was abandoned has landed. The rules take it
+    /// into account.
     Behind,
 }
 
-/// Why nothing was checkpointed.
+/// Error of a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The position is not one that may be checkpointed now.
+    /// The position may not be checkpointed now.
     #[error("{shard}: {source}")]
     Invalid {
-        /// Which shard.
+        /// Shard of the processor.
         shard: Arc<LeaseKey>,
-        /// What may be.
+        /// The range that may be checkpointed.
         source: Box<CheckpointOutOfRange>,
     },
-    /// The lease is lost, or was given back: another worker may process these records. Or another
-    /// processor has taken the place of this one, which could not go on.
+    /// The lease was lost or released, so another worker may process these records; or another
+    /// processor has replaced this one, which could not continue.
     #[error("{shard}: the shard is no longer this processor's, so nothing can be checkpointed")]
     Shutdown {
-        /// Which shard.
+        /// Shard of the processor.
         shard: Arc<LeaseKey>,
     },
-    /// The lease table is not there any more, or is not one that can be written.
+    /// The lease table no longer exists, or cannot be written.
     #[error("{shard}: {source}")]
     InvalidState {
-        /// Which shard.
+        /// Shard of the processor.
         shard: Arc<LeaseKey>,
-        /// What the store said.
+        /// Error of the lease store.
         source: StoreError,
     },
-    /// The lease store will not do it.
+    /// The lease store failed.
     #[error("{shard}: {source}")]
     Dependency {
-        /// Which shard.
+        /// Shard of the processor.
         shard: Arc<LeaseKey>,
-        /// What the store said.
+        /// Error of the lease store.
         source: StoreError,
     },
 }
 
 impl CheckpointError {
-    /// What KCL throws in this case. A store that throttles is asked again for as long as the
-    /// lease is held, so `ThrottlingException` is never seen.
+    /// Returns the name of the exception that KCL throws in this case. `ThrottlingException` never
+    /// occurs, because a store that throttles is retried for as long as the lease is held.
     pub fn java_name(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "IllegalArgumentException",
@@ -119,13 +119,12 @@ impl CheckpointError {
 
 /// A checkpoint that was announced: the first of two phases.
 ///
-/// The next owner's `initialize` is shown its position and state, unless another checkpoint was
-/// made since.
+/// The next owner's `initialize` gets its position and state, unless another checkpoint was made
+/// since.
 #[derive(Clone, Debug)]
 #[must_use = "what is prepared is not checkpointed"]
 pub struct PreparedCheckpoint {
     checkpointer: Checkpointer,
-    /// Up to where.
     position: Position,
 }
 
@@ -141,17 +140,17 @@ impl Checkpointer {
         Self { desk: Arc::new(CheckpointerState { shard, row, turn, marks, closed }) }
     }
 
-    /// Everything that was given so far is done.
+    /// Checkpoints all records delivered so far.
     pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
         let largest = self.write_ahead_state().largest();
         self.checkpoint_at(largest).await
     }
 
-    /// Everything up to and including the record at `position` is done. It may not lie before the
-    /// last checkpoint, nor behind the last record that was given.
+    /// Checkpoints all records up to and including the one at `position`. The position may not lie
+    /// before the last checkpoint, nor after the last record delivered.
     ///
-    /// Dropped on the way, it may be made all the same. The ones after it are judged as if it had not
-    /// been, and take nothing where the row holds as much already.
+    /// If this future is dropped, the checkpoint may be written nevertheless. Later checkpoints are
+    /// judged as if it had not been, and write nothing if the row already holds as much.
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
         let _turn = self.turn().await?;
         while let CheckpointStep::To(to) = self.judge(position)? {
@@ -163,8 +162,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Announces a checkpoint at `position`, or at everything given so far, and keeps `state`
-    /// beside it, for whoever reads the shard next if the checkpoint is never made.
+    /// Announces a checkpoint at `position`, or at the last record delivered, and stores `state`
+    /// with it. The next reader of the shard gets both if the checkpoint is never made.
     pub async fn prepare(
         &self,
         position: Option<Position>,
@@ -182,12 +181,12 @@ impl Checkpointer {
         Ok(PreparedCheckpoint { checkpointer: self.clone(), position })
     }
 
-    /// The last checkpoint that was made.
+    /// Returns the last checkpoint that was made.
     pub fn last(&self) -> Position {
         self.write_ahead_state().last()
     }
 
-    /// Waits for the writes that were asked for before.
+    /// Waits for earlier writes. Fails if another processor has replaced this one.
     async fn turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, CheckpointError> {
         let turn = self.desk.turn.lock().await;
         if self.desk.closed.load(Ordering::Relaxed) {
@@ -235,26 +234,27 @@ impl Checkpointer {
         }
     }
 
-    /// Everything up to `position` goes to the processor.
+    /// Notes that everything up to `position` is delivered to the processor.
     pub(in crate::consumer) fn note_delivered(&self, position: Position) {
         self.write_ahead_state().note_delivered(position);
     }
 
-    /// The shard has no more records.
+    /// Notes that the shard has no more records.
     pub(in crate::consumer) fn at_end(&self) {
         self.write_ahead_state().at_end();
     }
 
-    /// Whether all that was given is checkpointed, since the shard is known to have no more.
+    /// Returns true if everything delivered was checkpointed after the shard was known to have no
+    /// more records.
     pub fn has_ended(&self) -> bool {
         self.write_ahead_state().has_ended()
     }
 
-    /// Takes no more checkpoints. Returns one for another processor, which is given everything
-    /// again from the last checkpoint on: what the first one did must not count as done by it. One
-    /// that was given up counts if the row is known to hold it.
+    /// Closes this checkpointer, and returns one for another processor. The new processor receives
+    /// everything after the last checkpoint again, so checkpoints of the old one must not count for
+    /// it. A write that was abandoned counts if the row is known to hold it.
     pub(in crate::consumer) async fn restart(&self) -> Self {
-        // A write that is under way still counts.
+        // A write in flight still counts.
         let _turn = self.desk.turn.lock().await;
         self.desk.closed.store(true, Ordering::Relaxed);
         let from = {
@@ -275,7 +275,7 @@ impl Checkpointer {
     }
 
     fn write_ahead_state(&self) -> MutexGuard<'_, CheckpointRules> {
-        // Each change is a few plain assignments, so a panic leaves no half of one.
+        // Each change is a few plain assignments, so a panic leaves no inconsistent state.
         self.desk.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -287,12 +287,12 @@ impl fmt::Debug for Checkpointer {
 }
 
 impl PreparedCheckpoint {
-    /// Up to where.
+    /// Returns the prepared position.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Makes the checkpoint that was prepared.
+    /// Makes the prepared checkpoint.
     pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
         self.checkpointer.checkpoint_at(self.position).await
     }

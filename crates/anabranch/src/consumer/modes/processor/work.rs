@@ -19,17 +19,14 @@ use tokio::sync::{Mutex, MutexGuard};
 
 /// A processor at work on its shard.
 pub struct ProcessorWork<P> {
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// Where it begins.
     start: ShardStart,
-    /// The processor. Its calls never overlap, so nobody waits for it.
+    /// The processor. Its calls never overlap, so the lock is never contended.
     processor: Mutex<P>,
-    /// What it checkpoints with.
     checkpointer: Checkpointer,
-    /// Whether `initialize` has returned `Ok`.
+    /// True once `initialize` has returned `Ok`.
     begun: AtomicBool,
-    /// Whether `shard_ended` has, with everything checkpointed: it was the last call then.
+    /// True once `shard_ended` has returned `Ok` with everything checkpointed: no call follows it.
     ended: AtomicBool,
 }
 
@@ -88,10 +85,10 @@ impl<S: LeaseStore, F: ProcessorFactory> ProcessingMode<S> for Processors<F> {
 }
 
 impl<P> ProcessorWork<P> {
-    /// Another processor in this one's place, from the last checkpoint on.
+    /// Replaces the processor by a new one that starts at the last checkpoint.
     fn again(&self, processor: P, checkpointer: Checkpointer) -> (Self, Position) {
         let at = checkpointer.last();
-        // A checkpoint that was prepared stays in the row only as long as none was made.
+        // A prepared checkpoint stays in the row only until another one is made.
         let pending = self.start.pending.clone().filter(|_| at == self.start.at);
         let work = Self {
             shard: Arc::clone(&self.shard),
@@ -106,7 +103,8 @@ impl<P> ProcessorWork<P> {
 }
 
 impl<P: ShardProcessor> ProcessorWork<P> {
-    /// The processor, without a wait: a check of the lease just before a call has to count for it.
+    /// Locks the processor without waiting, so that a check of the lease just before a call covers
+    /// the call.
     fn processor(&self) -> Result<MutexGuard<'_, P>, HandlerError> {
         self.processor.try_lock().map_err(|_| "two calls of one processor overlap".into())
     }

@@ -1,9 +1,9 @@
-//! The shape for experts: a stream of shards, each a stream of records that are acked one by one.
+//! The stream mode: a stream of shards, each a stream of records that are acked one by one.
 //!
 //! ```text
-//! lane ─ Item ─► channel ─► ShardStream::next ─ ShardRecord ─► the user ─ ack ─► AckWindow
-//!                 ▲ permit: as many as may be unacked               │              │ watermark
-//!                 └───────────────── comes back with the ack ◄──────┘         checkpoint
+//! lane ─ StreamItem ─► channel ─► ShardStream::next ─ ShardRecord ─► user ─ ack ─► AckTracker
+//!                       ▲ permit: as many as may be unacked            │            │ watermark
+//!                       └──────────────── returned with the ack ◄──────┘        checkpoint
 //! ```
 
 mod record;
@@ -26,39 +26,40 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Shards that wait to be taken.
+/// Maximum number of shards that wait to be taken.
 const OFFERED: usize = 1;
 
-/// The shards that a worker reads, one after another as it gets their leases, each as a stream of
-/// records. A closed shard's children come after its last record is acked, so that the order of
-/// keys is kept by whoever handles the records of each shard in order.
+/// The shards of a worker, each as a stream of records, in the order in which it gets their leases.
 ///
-/// The worker runs in a task of its own. Take the shards as they come: one that waits to be taken
-/// is not read, and is told as standing still in time (`WatchdogLimits::handler_ms`). One of them waits
-/// as if it were taken: it is told when no more of its records fit.
+/// The children of a closed shard follow after its last record is acked. Keys stay in order if the
+/// records of each shard are handled in order.
 ///
-/// Dropped, the worker stops at once, as in a crash; [`ShardStreams::stop`] stops it in order.
+/// The worker runs in a task of its own. Take the shards as they come: a shard that waits to be
+/// taken is not read, and is reported as stuck after `WatchdogLimits::handler_ms`. One waiting
+/// shard is read ahead as if it were taken. It is reported once no more of its records fit.
+///
+/// Dropping this stops the worker at once, as in a crash; [`ShardStreams::stop`] stops it in order.
 #[must_use = "dropped, the worker stops at once"]
 pub struct ShardStreams {
     /// Shards that wait to be taken.
     offered: mpsc::Receiver<ShardStream>,
-    /// The worker.
+    /// The task of the worker.
     worker: JoinSet<Result<(), RunError>>,
-    /// Asks it to stop.
+    /// Asks the worker to stop.
     stop: CancellationToken,
 }
 
-/// The shape: each shard is offered as a stream.
+/// Processing mode that offers each shard as a stream.
 pub(in crate::consumer) struct ShardStreamMode {
-    /// Where shards are offered.
     offer: mpsc::Sender<ShardStream>,
-    /// How many records of a shard may stand above its watermark.
+    /// Maximum number of records of a shard above its watermark.
     unacked: u32,
 }
 
 impl<A: StreamApi, S: LeaseStore, H> Consumer<A, S, H> {
-    /// Runs the worker in a task, and gives its shards as streams. Of each, up to `unacked` records
-    /// (1 at least) wait for acks, or for that of one before them. Call it inside a tokio runtime.
+    /// Runs the worker in a task, and returns its shards as streams. Each shard has up to `unacked`
+    /// records (at least 1) that wait for their ack, or for the ack of an earlier record. Must be
+    /// called inside a tokio runtime.
     pub fn shard_streams(self, unacked: u32) -> ShardStreams {
         let (offer, offered) = mpsc::channel(OFFERED);
         let consumer = self.with_handler(ShardStreamMode { offer, unacked: unacked.max(1) });
@@ -71,26 +72,27 @@ impl<A: StreamApi, S: LeaseStore, H> Consumer<A, S, H> {
 }
 
 impl ShardStreams {
-    /// The next shard. `None` when the worker has ended: [`ShardStreams::stop`] says why.
+    /// Waits for the next shard. Returns `None` when the worker has ended; [`ShardStreams::stop`]
+    /// returns the reason.
     pub async fn next(&mut self) -> Option<ShardStream> {
         poll_fn(|context| self.offered.poll_recv(context)).await
     }
 
-    /// Stops in order: the streams of all shards end, what was taken of them may still be acked
-    /// within the grace period, and the shards are given back.
+    /// Stops the worker in order. The streams of all shards end, records taken from them can still
+    /// be acked within the grace period, and the shards are released.
     pub async fn stop(mut self) -> Result<(), RunError> {
         self.stop.cancel();
-        // Whoever waits to offer a shard is told that nobody takes it.
+        // Makes a shard that waits to be offered fail at once.
         self.offered.close();
         match self.worker.join_next().await {
             Some(Ok(ended)) => ended,
-            // It panicked, which is a fault of this library.
+            // The task panicked, which is a fault of this library.
             Some(Err(_)) | None => Err(RunError::CoordinatorEnded),
         }
     }
 }
 
-/// The shards.
+/// Yields the shards.
 impl Stream for ShardStreams {
     type Item = ShardStream;
 

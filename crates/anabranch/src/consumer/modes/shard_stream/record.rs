@@ -1,4 +1,4 @@
-//! A record that its user acks, and the window that makes a checkpoint of the acks.
+//! Records that the user acks, and the tracker that turns acks into a checkpoint.
 
 use crate::consumer::dispatch::memory::ReplyReservation;
 use anabranch_model::ack::{AckTicket, AckWindow};
@@ -10,35 +10,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::DropGuard;
 
-/// A record on its way to the user. It has a place above the watermark, which comes back with its
-/// ack and in no other way: one that is dropped on the way is not done.
+/// A record on its way to the user. It holds a place above the watermark, which only its ack
+/// releases. A record that is dropped on the way is not done.
 #[derive(Debug)]
 pub(in crate::consumer) struct StreamItem {
-    /// The record.
     pub(in crate::consumer) record: UserRecord,
-    /// The memory that it shares with the rest of its reply.
+    /// Memory reservation of the whole reply.
     pub(in crate::consumer) room: Option<Arc<ReplyReservation>>,
 }
 
-/// A record of a shard's stream. It is done when it is acked; one that is dropped holds back the
-/// shard's checkpoint, and comes again after a change of owner.
+/// A record of a shard's stream. It is done once it is acked. A record that is dropped unacked
+/// holds back the shard's checkpoint, and is redelivered after a change of owner.
 #[must_use = "a record that is not acked comes again"]
 pub struct ShardRecord {
-    /// The record.
     record: UserRecord,
-    /// Names it in the window.
+    /// Identifies the record in the ack window.
     ticket: AckTicket,
-    /// The window.
     acks: Arc<AckTracker>,
-    /// Tells, dropped with the stream and all its records, that no ack can come any more.
+    /// Signals, when dropped with the stream and all its records, that no more acks can arrive.
     _hope: Arc<AckHandle>,
-    /// The memory that it shares with the rest of its reply.
+    /// Memory reservation of the whole reply.
     _room: Option<Arc<ReplyReservation>>,
 }
 
 impl ShardRecord {
-    /// The record is done. Records may be acked in any order: the checkpoint never passes one
-    /// that is not.
+    /// Marks the record as done. Records may be acked in any order: the checkpoint never passes an
+    /// unacked record.
     pub fn ack(self) {
         self.acks.ack(self.ticket);
     }
@@ -58,37 +55,38 @@ impl fmt::Debug for ShardRecord {
     }
 }
 
-/// The hope that acks come: dropped with the stream and all its records.
+/// Guard that the stream and all its records share. While it exists, acks can still arrive.
 #[derive(Debug)]
 pub(in crate::consumer) struct AckHandle {
-    /// Some record can't be acked any more.
+    /// Cancels the token for "some record can no longer be acked".
     pub(in crate::consumer) _hopeless: DropGuard,
-    /// None can.
+    /// Cancels the token for "no record can be acked any more".
     pub(in crate::consumer) _forsaken: DropGuard,
 }
 
-/// Which records of a shard were taken, and which of them are acked.
+/// Tracks the records of a shard that were taken, and those that were acked.
 #[derive(Debug)]
 pub(in crate::consumer) struct AckTracker {
     inside: Mutex<AckState>,
-    /// One permit for each place above the watermark. It is gone with the record that it was got
-    /// for, and added again when the watermark passes that.
+    /// One permit for each place above the watermark. A permit is forgotten once its record is
+    /// sent, and added again when the watermark passes the record.
     pub(in crate::consumer) places: Semaphore,
-    /// How many places there are.
+    /// Total number of places.
     unacked: u32,
-    /// Tells that all are acked.
+    /// Notifies that all taken records are acked.
     drained: Notify,
 }
 
 #[derive(Debug)]
 struct AckState {
     window: AckWindow<Position>,
-    /// Whether no more may be taken.
+    /// True once no more records may be taken.
     closed: bool,
 }
 
 impl AckTracker {
-    /// Everything up to `done` was acked before; `unacked` records may stand above.
+    /// Creates a tracker for a shard that is done up to `done`. Up to `unacked` records may be
+    /// above the watermark.
     pub(in crate::consumer) fn new(done: Position, unacked: u32) -> Self {
         let places = unacked as usize;
         let window = AckWindow::resume(done, places);
@@ -100,7 +98,8 @@ impl AckTracker {
         }
     }
 
-    /// The user takes a record. `None` if it was taken before, or if no more may be.
+    /// Hands a record to the user. Returns `None` if it was taken before, or if the tracker is
+    /// closed.
     pub(in crate::consumer) fn take(
         self: &Arc<Self>,
         item: StreamItem,
@@ -111,7 +110,7 @@ impl AckTracker {
             return None;
         }
         let Ok(ticket) = inside.window.issue(item.record.position()) else {
-            // The place of the one that was taken before counts for both.
+            // The record that was taken before holds a place already, so this place is released.
             self.places.add_permits(1);
             return None;
         };
@@ -129,28 +128,28 @@ impl AckTracker {
         }
     }
 
-    /// Lets no more be taken.
+    /// Prevents further records from being taken.
     pub(in crate::consumer) fn close(&self) {
         self.inside().closed = true;
     }
 
-    /// Everything up to here is acked.
+    /// Returns the position up to which everything is acked.
     pub(in crate::consumer) fn watermark(&self) -> Option<Position> {
         self.inside().window.watermark().copied()
     }
 
-    /// Whether everything that was sent to the user is acked.
+    /// Returns true if everything that was sent to the user is acked.
     pub(in crate::consumer) fn is_idle(&self) -> bool {
         self.places.available_permits() == self.unacked as usize
     }
 
     /// Waits until everything that was sent to the user is acked.
     pub(in crate::consumer) async fn wait_idle(&self) {
-        // The places are never closed.
+        // The semaphore is never closed.
         let _ = self.places.acquire_many(self.unacked).await;
     }
 
-    /// Waits until all that was taken is acked.
+    /// Waits until everything that was taken is acked.
     pub(in crate::consumer) async fn wait_drained(&self) {
         loop {
             let drained = self.drained.notified();
@@ -162,7 +161,7 @@ impl AckTracker {
     }
 
     fn inside(&self) -> MutexGuard<'_, AckState> {
-        // The window's calls don't panic half-way.
+        // The calls of the window do not panic midway.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

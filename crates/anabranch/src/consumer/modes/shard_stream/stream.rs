@@ -1,4 +1,4 @@
-//! One shard as a stream of records.
+//! A shard as a stream of records.
 
 use super::record::{AckHandle, AckTracker, ShardRecord, StreamItem};
 use crate::lease::{LeaseHandle, LeaseStore};
@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 type DeliveryCheck = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// The right to deliver, whatever store the lease is in.
+/// The right to deliver records, independent of the lease store.
 pub(in crate::consumer) trait DeliveryRight: Send + Sync {
-    /// Whether a record may be handed out in this very poll.
+    /// Returns true if a record may be delivered in this very poll.
     fn may_deliver(&self) -> bool;
 
-    /// Waits while that is in doubt. `false` is for ever.
+    /// Waits while the validity of the lease is in doubt. A result of `false` is final.
     fn until_may_deliver(self: Arc<Self>) -> DeliveryCheck;
 }
 
@@ -34,46 +34,45 @@ impl<S: LeaseStore, A: StreamApi> DeliveryRight for LeaseHandle<S, A> {
     }
 }
 
-/// The records of one shard, in order. It ends with the closed shard, with the lease, or when the
-/// worker stops. Dropped before, the shard is given back and offered again after a pause.
+/// The records of one shard, in order. The stream ends when the closed shard ends, when the lease
+/// is lost, or when the worker stops. If it is dropped before, the shard is released, and offered
+/// again after a pause.
 #[must_use = "dropped, its shard is given back"]
 pub struct ShardStream {
-    /// The stream and shard.
     pub(in crate::consumer) shard: Arc<LeaseKey>,
-    /// The term of its lease.
     pub(in crate::consumer) lease_term: u64,
     /// Records that wait to be taken.
     pub(in crate::consumer) items: mpsc::Receiver<StreamItem>,
-    /// What was taken and what is acked.
     pub(in crate::consumer) acks: Arc<AckTracker>,
-    /// The right to deliver, for as long as the shard is read. Whoever keeps the stream must not
-    /// keep the lease.
+    /// Right to deliver, while the shard is read. It is weak, so that a stream that is kept does
+    /// not keep the lease.
     pub(in crate::consumer) tenant: Weak<dyn DeliveryRight>,
-    /// Whether no more is to be taken.
+    /// Cancelled when no more records may be taken.
     pub(in crate::consumer) closed: CancellationToken,
     /// A record that waits until it is certain that it may be delivered.
     pub(in crate::consumer) doubtful: Option<(StreamItem, DeliveryCheck)>,
-    /// Tells that the stream was dropped.
+    /// Cancelled when the stream is dropped.
     pub(in crate::consumer) dropped: CancellationToken,
-    /// Tells that some record can't be acked any more.
+    /// Cancelled when some record can no longer be acked.
     pub(in crate::consumer) hopeless: CancellationToken,
-    /// Tells so when it is dropped with the stream and all records that were taken.
+    /// Guard that signals, when dropped with the stream and all taken records, that no more acks
+    /// can arrive.
     pub(in crate::consumer) hope: Arc<AckHandle>,
 }
 
 impl ShardStream {
-    /// The stream and shard that the records come from.
+    /// Returns the stream and shard that the records come from.
     pub fn shard(&self) -> &Arc<LeaseKey> {
         &self.shard
     }
 
-    /// The term of the lease under which the shard is read
+    /// Returns the term of the lease under which the shard is read
     /// ([`Delivery::lease_term`](crate::consumer::Delivery::lease_term)).
     pub fn lease_term(&self) -> u64 {
         self.lease_term
     }
 
-    /// The next record. `None` at the end.
+    /// Waits for the next record. Returns `None` at the end.
     pub async fn next(&mut self) -> Option<ShardRecord> {
         poll_fn(|context| self.poll_record(context)).await
     }
@@ -98,7 +97,7 @@ impl ShardStream {
                 },
             };
             let Some(tenant) = self.tenant.upgrade() else { return Poll::Ready(None) };
-            // This check and the user's taking of the record are one poll.
+            // This check and handing out the record happen in one poll.
             if !tenant.may_deliver() {
                 self.doubtful = Some((item, tenant.until_may_deliver()));
                 continue;
@@ -112,7 +111,7 @@ impl ShardStream {
 
 impl Drop for ShardStream {
     fn drop(&mut self) {
-        // What was sent and not taken goes with the stream.
+        // Records that were sent and not taken are lost with the stream.
         if self.doubtful.is_some() || !self.items.is_empty() {
             self.hopeless.cancel();
         }
@@ -120,7 +119,7 @@ impl Drop for ShardStream {
     }
 }
 
-/// The records.
+/// Yields the records.
 impl Stream for ShardStream {
     type Item = ShardRecord;
 

@@ -1,4 +1,4 @@
-//! A shard's reading, as its stream wants it.
+//! The work on a shard in stream mode.
 
 use super::ShardStreamMode;
 use super::record::{AckHandle, AckTracker, StreamItem};
@@ -15,28 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How many records go to a stream in one call.
+/// Maximum number of records per call, and capacity of the channel to the stream.
 const MOST: usize = 64;
 
-/// A shard's reading, as its stream wants it.
+/// The work on a shard in stream mode: sends its records to a [`ShardStream`].
 pub(in crate::consumer) struct ShardStreamWork {
     /// The stream, until it is offered.
     stream: Mutex<Option<ShardStream>>,
-    /// Where it is offered.
     offer: mpsc::Sender<ShardStream>,
-    /// Where its records go, until no more are to be taken.
+    /// Channel to the stream; `None` once no more records are sent.
     items: Mutex<Option<mpsc::Sender<StreamItem>>>,
-    /// What was taken and what is acked.
     acks: Arc<AckTracker>,
-    /// Tells that no more is to be taken.
+    /// Cancelled when no more records may be taken.
     closed: CancellationToken,
-    /// Tells that the stream was dropped.
+    /// Cancelled when the stream is dropped.
     dropped: CancellationToken,
-    /// Tells that some record can't be acked any more.
+    /// Cancelled when some record can no longer be acked.
     hopeless: CancellationToken,
-    /// Tells that no record can be acked any more.
+    /// Cancelled when no record can be acked any more.
     forsaken: CancellationToken,
-    /// What the row held when the lease was taken.
+    /// Checkpoint of the row when the lease was taken.
     taken: Checkpoint,
 }
 
@@ -95,7 +93,7 @@ impl<S: LeaseStore> ProcessingMode<S> for ShardStreamMode {
 }
 
 impl ShardStreamWork {
-    /// Lets no more be taken.
+    /// Prevents further records from being sent or taken.
     fn close(&self) {
         self.acks.close();
         self.closed.cancel();
@@ -108,7 +106,7 @@ impl ShardStreamWork {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A value that is taken or not: a panic leaves no half of one.
+    // Each change replaces the whole value, so a panic leaves no inconsistent state.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -119,7 +117,8 @@ impl Work for ShardStreamWork {
     }
 
     async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {
-        // Whoever stops taking says nothing of the records, so none of them has failed.
+        // A stream that accepts no more records says nothing about them, so none of them has
+        // failed.
         let items = self.sender().ok_or(NotAccepted)?;
         for record in call.records {
             let permit = tokio::select! {
@@ -133,15 +132,16 @@ impl Work for ShardStreamWork {
                 () = self.closed.cancelled() => return Err(NotAccepted.into()),
                 sent = items.send(item) => sent.map_err(|_| NotAccepted)?,
             }
-            // It comes back with the ack. Nothing waits between the sending and this.
+            // The permit returns with the ack. There is no await between the send and this line.
             permit.forget();
         }
         Ok(())
     }
 
     fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
-        // What was read and never went to the stream is done with what went before it. The order of
-        // these looks matters: what counts here had its place before the places are counted.
+        // Records that were read and never sent to the stream are done once everything before them
+        // is. The order of these checks matters: a record that `progress` counts as done has
+        // acquired its permit before the permits are counted.
         let read = progress.checkpoint(layout).lowest();
         let at = if progress.open() == 0 && self.acks.is_idle() {
             read
@@ -152,7 +152,7 @@ impl Work for ShardStreamWork {
     }
 
     async fn ended(&self) -> Result<(), HandlerError> {
-        // The stream ends behind its last record.
+        // The stream ends after its last record.
         *lock(&self.items) = None;
         let stopped = async {
             self.closed.cancelled().await;
@@ -161,7 +161,8 @@ impl Work for ShardStreamWork {
         tokio::select! {
             biased;
             () = self.acks.wait_idle() => Ok(()),
-            // What was not taken before a stop is never acked, and is not waited for.
+            // Records that were not taken before a stop are never acked, so they are not waited
+            // for.
             () = stopped => Err(NotAccepted.into()),
         }
     }
@@ -171,7 +172,7 @@ impl Work for ShardStreamWork {
     }
 
     async fn stopping(&self) -> Result<(), HandlerError> {
-        // What was dropped unacked is not waited for.
+        // Records that were dropped unacked are not waited for.
         self.wait_settled().await;
         Ok(())
     }
@@ -190,11 +191,12 @@ impl Work for ShardStreamWork {
 
     async fn wait_gave_up(&self) {
         if self.closed.is_cancelled() {
-            // A stop has ended the stream, and was taken back: nobody takes from it any more.
+            // A stop has ended the stream and was then withdrawn: no more records can be taken from
+            // it.
             return;
         }
         if self.sender().is_none() {
-            // The stream of a closed shard may go before the last acks come.
+            // The stream of a closed shard may be dropped before the last acks arrive.
             self.hopeless.cancelled().await;
         } else {
             self.dropped.cancelled().await;
