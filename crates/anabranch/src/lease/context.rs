@@ -1,4 +1,4 @@
-//! What every part of a coordinator works with.
+//! The context that all parts of a coordinator share.
 
 use super::settings::CoordinatorSettings;
 use crate::clock::{Clock, Rng};
@@ -15,37 +15,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// How many times longer than a call of the store a call of a stream may take: a list has pages.
+/// Time limit of a stream call, as a multiple of the call timeout: a shard list has several pages.
 const PAGES: u64 = 5;
 
-/// What every part of a coordinator works with.
+/// Clients, settings and shared caches of one coordinator.
 #[derive(Debug)]
 pub(crate) struct LeaseContext<S, A> {
-    /// Where the leases are kept.
     pub(crate) store: Arc<S>,
-    /// The streams.
     pub(crate) api: Arc<A>,
-    /// What the coordinator was told.
     pub(crate) settings: CoordinatorSettings,
-    /// The worker's clock.
     pub(crate) clock: Clock,
-    /// The worker's chance.
     pub(crate) rng: Rng,
-    /// Who wants to know.
     pub(crate) events: Events,
-    /// The streams' summaries, which all shards share.
+    /// Stream summaries, shared by all shards.
     pub(crate) summaries: Arc<Summaries>,
-    /// Lists of the streams' shards, which the shards share that wait for other shards' rows.
+    /// Shard lists, shared by the shards that wait for rows of other shards.
     pub(crate) shard_lists: ShardLists,
-    /// Streams that somebody who reads a shard found to be gone or another's.
+    /// Streams that a shard reader found to be deleted or recreated.
     pub(crate) suspect_streams: SuspectStreams,
-    /// Rows that can't be read and that were reported.
+    /// Rows that can't be read and that were already reported.
     pub(crate) unreadable_rows: ReportedRows,
 }
 
 impl<S: LeaseStore, A: StreamApi> LeaseContext<S, A> {
-    /// The stream's summary, asked for from now on: what came before says nothing about a stream
-    /// that may have been created again meanwhile.
+    /// Requests the stream's summary. Earlier answers are not reused: the stream may have been
+    /// recreated since.
     pub(crate) async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
         let call = self.call_stream(stream, self.api.describe(stream));
         self.summaries.get(stream, || self.clock.now_ms(), MaxAge::FRESH, call).await
@@ -53,7 +47,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseContext<S, A> {
 }
 
 impl<S: LeaseStore, A> LeaseContext<S, A> {
-    /// What the application knows of a stream.
+    /// Returns the application's facts about a stream, if there are any.
     pub(crate) async fn facts(
         &self,
         stream: &StreamName,
@@ -66,22 +60,22 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
         })
     }
 
-    /// The longest that one call of the store is waited for: there has to be time for another.
+    /// Returns the time limit of one store call, in milliseconds. It is at most a quarter of the
+    /// lease time, so that a second call still fits.
     fn store_timeout_ms(&self) -> u64 {
         self.settings.call_timeout.min(self.settings.lease_time_ms / 4).max(1)
     }
 
-    /// Tells whoever listens.
     pub(crate) fn emit(&self, event: LeaseEvent) {
         self.events.emit(event);
     }
 
-    /// Tells that the store did not do what it was asked.
+    /// Emits an event for a failed store call.
     pub(crate) fn emit_store_failure(&self, what: &'static str, error: &StoreError) {
         self.emit(LeaseEvent::StoreCallFailed { what, error: error.to_string() });
     }
 
-    /// Tells that a stream did not do what it was asked.
+    /// Emits an event for a failed stream call.
     pub(crate) fn emit_stream_failure(&self, stream: &StreamName, error: &StreamError) {
         self.emit(LeaseEvent::StreamCallFailed {
             stream: stream.clone(),
@@ -89,7 +83,7 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
         });
     }
 
-    /// What a read of the store answers; one that takes too long is an error.
+    /// Awaits a read of the store, and fails if it exceeds the store timeout.
     pub(crate) async fn read_store<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
@@ -106,7 +100,7 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
         }
     }
 
-    /// What a stream answers; one that takes too long is an error.
+    /// Awaits a stream call, and fails if it exceeds its time limit.
     pub(crate) async fn call_stream<T>(
         &self,
         stream: &StreamName,
@@ -126,28 +120,27 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
         }
     }
 
-    /// Carries a write to its end, or until the moment that `until_ms` gives.
+    /// Retries a write until its result is known or `until_ms()` is reached.
     pub(crate) async fn write(&self, write: &Write, until_ms: impl Fn() -> u64) -> WriteResult {
         let (clock, chance) = (&self.clock, &self.rng);
         let settling = WriteRetry { clock, chance, call_ms: self.store_timeout_ms() };
         settling.run(&*self.store, write, until_ms).await
     }
 
-    /// Makes one attempt at a write. What became of an attempt without an answer, the next look
-    /// shows.
+    /// Attempts a write once. If there is no answer, the next poll shows the result.
     pub(crate) async fn write_once(&self, write: &Write) -> WriteResult {
         self.write(write, || 0).await
     }
 }
 
-// Which rows can't be read, so that each is reported once and not at every poll.
+// Rows that can't be read, so that each is reported once and not at every poll.
 
-/// Rows that can't be read and that were reported, by whose they are: a stream's, or the workers'.
+/// Unreadable rows that were already reported, by stream; `None` holds the worker rows.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedRows(Mutex<BTreeMap<Option<StreamName>, BTreeSet<String>>>);
 
 impl ReportedRows {
-    /// Returns the rows that were not reported before. A row that is readable again is forgotten.
+    /// Returns the rows that were not reported before. Forgets rows that have become readable.
     fn new_ones<'a>(
         &self,
         of: Option<&StreamName>,
@@ -210,25 +203,24 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
     }
 }
 
-// Streams that seem to be gone or another's: looked into at once, not at the next audit.
+// Streams that may have been deleted or recreated. They are checked at once, not at the next audit.
 
-/// Streams that are to be looked into.
+/// Streams that are to be checked.
 #[derive(Debug, Default)]
 pub(crate) struct SuspectStreams {
-    /// Which.
     streams: Mutex<BTreeSet<StreamName>>,
-    /// Wakes whoever looks into them.
+    /// Wakes the task that checks them.
     wake: Notify,
 }
 
 impl SuspectStreams {
-    /// A reader of this stream was told that its shard is not there, and the stream not either.
+    /// Marks a stream that a reader found to be missing or recreated.
     pub(crate) fn add(&self, stream: &StreamName) {
         self.lock().insert(stream.clone());
         self.wake.notify_one();
     }
 
-    /// Waits until there are some, and takes them out.
+    /// Waits until there are suspect streams, and takes them out.
     pub(crate) async fn next(&self) -> BTreeSet<StreamName> {
         loop {
             let some = std::mem::take(&mut *self.lock());
@@ -240,7 +232,7 @@ impl SuspectStreams {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<StreamName>> {
-        // Each change is one insertion, so a panic leaves no half of one.
+        // Each change is one insertion, so a panic leaves a consistent set.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a hold alive: the worker's own heart, or in KCL's layout the lease's.
+//! The heartbeat that keeps leases valid: one per worker, or in KCL's layout one per lease.
 
 use crate::clock::Clock;
 use anabranch_model::lease::{Deadline, LeaseValidity};
@@ -6,29 +6,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// How a heart beats, for those that depend on it.
+/// State of a heartbeat, shared with everything that depends on it.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// How it stands.
     state: Mutex<HeartbeatState>,
-    /// Until when the owner delivers, as the state says. Asked before each call of a handler, so it
-    /// is kept where no lock is needed.
+    /// End of the period in which the owner may deliver, as `state` says. Read before each call of
+    /// a handler, so it is readable without the lock.
     delivers_until_ms: AtomicU64,
-    /// Wakes those that wait, in the order in which they came. A `watch` channel would wake them in
-    /// a random one, and no history could be had twice.
+    /// Wakes waiters in the order in which they came. A `watch` channel would wake them in random
+    /// order, and simulated histories would not be reproducible.
     changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HeartbeatState {
-    /// Until when the last successful beat carries.
+    /// Set by the last successful beat.
     deadline: Deadline,
-    /// Whether the heart was found to be dead before that.
+    /// True once the heartbeat was stopped, or a beat succeeded too late.
     stopped: bool,
 }
 
 impl Heartbeat {
-    /// A heart that beat for the first time at `sent_ms`.
+    /// Creates a heartbeat whose first beat was sent at `sent_ms`.
     pub(crate) fn new(lease_time_ms: u64, sent_ms: u64) -> Self {
         let deadline = Deadline::new(lease_time_ms, sent_ms);
         let state = Mutex::new(HeartbeatState { deadline, stopped: false });
@@ -36,31 +35,32 @@ impl Heartbeat {
         Self { state, delivers_until_ms, changed: Notify::new() }
     }
 
-    /// Whether the owner may deliver: [`LeaseValidity::Valid`], without a lock.
+    /// Returns true while the owner may deliver ([`LeaseValidity::Valid`]), without taking a lock.
     #[inline]
     pub(crate) fn may_deliver(&self, now_ms: u64) -> bool {
         now_ms < self.delivers_until_ms.load(Ordering::Acquire)
     }
 
-    /// Where the owner stands.
+    /// Returns the validity of the leases that depend on this heartbeat.
     pub(crate) fn validity(&self, now_ms: u64) -> LeaseValidity {
         let state = self.state();
         if state.stopped { LeaseValidity::Expired } else { state.deadline.validity_at(now_ms) }
     }
 
-    /// Whether everything that depends on it is lost.
+    /// Returns true if everything that depends on this heartbeat is lost.
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
         self.validity(now_ms) == LeaseValidity::Expired
     }
 
-    /// When everything that depends on it is lost, if no further beat succeeds.
+    /// Returns the time at which everything that depends on it is lost, unless another beat
+    /// succeeds.
     pub(crate) fn expires_at_ms(&self) -> u64 {
         let state = self.state();
         if state.stopped { 0 } else { state.deadline.expires_at_ms() }
     }
 
-    /// Notes at `now_ms` that the beat that was first sent at `sent_ms` succeeded. Returns whether
-    /// that was in time.
+    /// Records at `now_ms` that the beat first sent at `sent_ms` succeeded. Returns true if it was
+    /// in time.
     pub(crate) fn record_beat(&self, sent_ms: u64, now_ms: u64) -> bool {
         self.change(|state| match state.deadline.after_beat(sent_ms, now_ms) {
             Some(deadline) => state.deadline = deadline,
@@ -69,19 +69,19 @@ impl Heartbeat {
         !self.is_expired(now_ms)
     }
 
-    /// Notes that the heart is dead: nothing is delivered from now on.
+    /// Stops the heartbeat for good: nothing is delivered from now on.
     pub(crate) fn stop(&self) {
         self.change(|state| state.stopped = true);
     }
 
-    /// Waits until the owner stands elsewhere than at `from`, and says where.
+    /// Waits until the validity differs from `from`, and returns the new one.
     pub(crate) async fn wait_for_change(
         &self,
         from: LeaseValidity,
         clock: &Clock,
     ) -> LeaseValidity {
         loop {
-            // Listens before it looks, so that no change falls in between.
+            // Registers before the check, so that no change is missed in between.
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
@@ -112,7 +112,7 @@ impl Heartbeat {
     }
 
     fn state(&self) -> MutexGuard<'_, HeartbeatState> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

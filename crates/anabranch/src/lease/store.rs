@@ -1,4 +1,4 @@
-//! Where leases are kept: one of the library's two seams.
+//! The `LeaseStore` trait: one of the library's two extension points.
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -10,55 +10,59 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::future::Future;
 
-/// The pause between two looks that suits a store whose looks are cheap, in milliseconds.
+/// Default pause between two polls, for a store whose polls are cheap, in milliseconds.
 pub(crate) const DEFAULT_POLL_INTERVAL: u64 = 500;
 
 /// The rows of one application, and conditional writes to them.
 ///
-/// The rules are those of the store's [`Layout`]: a store differs from
-/// [`MemoryStore`](super::MemoryStore) in where the rows are, and in nothing else. The suite in
-/// `conformance` holds it to that.
+/// The store's [`Layout`] defines the rules. A store differs from
+/// [`MemoryStore`](super::MemoryStore) only in where it keeps the rows; the suite in `conformance`
+/// verifies this.
 ///
-/// Reads are consistent, but for [`list_recent`](Self::list_recent): they show every write that was
-/// applied before they were asked.
+/// Reads are consistent, except for [`list_recent`](Self::list_recent): they show every write that
+/// was applied before the read was sent.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Which rules hold.
+    /// Returns the layout, which defines the rules for writes.
     fn layout(&self) -> Layout;
 
-    /// The pause between two looks of an idle worker that suits the store, in milliseconds.
+    /// Returns the pause between two polls of an idle worker that suits this store, in
+    /// milliseconds.
     fn poll_interval(&self) -> u64 {
         DEFAULT_POLL_INTERVAL
     }
 
-    /// Hears where the application starts on a stream, before it is asked for that stream's leases.
-    /// KCL's rows say `AT_TIMESTAMP` and leave the time to the workers; other stores need nothing.
+    /// Records where the application starts on a stream. Called before the first read of that
+    /// stream's leases. KCL's rows say `AT_TIMESTAMP` and leave the time to the workers; other
+    /// stores need nothing.
     fn note_start(&self, _stream: &StreamName, _start: StartPosition) {}
 
-    /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.
+    /// Creates the table or schema unless it exists. Several workers may call it concurrently.
     fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// What is to be seen on the table before work begins: whether somebody else works there.
-    /// [`KclProbe`] says what follows. A store of our own has
-    /// nothing to tell.
+    /// Inspects the table before work begins, to detect other users of it. [`KclProbe`] describes
+    /// the consequences. Stores in the native layout return the default.
     fn probe(&self) -> impl Future<Output = Result<KclProbe, StoreError>> + Send {
         async { Ok(KclProbe::default()) }
     }
 
-    /// The facts that are kept once for the application. Empty in KCL's layout.
+    /// Returns the facts that are stored once per application. Empty in KCL's layout.
     fn application(&self) -> impl Future<Output = Result<ApplicationFacts, StoreError>> + Send;
 
-    /// The cheap look of an idle worker: leases need to be listed only when the version has moved.
+    /// Returns the application's version and its workers. A cheap read: an idle worker lists leases
+    /// only when the version has moved.
     fn poll(&self) -> impl Future<Output = Result<StorePoll, StoreError>> + Send;
 
-    /// All leases of a stream, by shard, and the names of the rows that can't be read: a shard that
-    /// neither part names had no row when the list was read. One bad row is no reason to fail.
+    /// Returns all leases of a stream, ordered by shard, and the keys of the rows that can't be
+    /// read. A shard that neither part names had no row when the list was read. One unreadable row
+    /// does not fail the call.
     fn list(
         &self,
         stream: &StreamName,
     ) -> impl Future<Output = Result<LeaseListing, StoreError>> + Send;
 
-    /// All leases of some streams, for a planner that looks again soon: a row may be a moment old.
-    /// Every write that follows is conditional, so an old row costs a refused write and no more.
+    /// Returns all leases of some streams, for a planner that polls again soon: a row may be
+    /// slightly stale. Every write that follows is conditional, so a stale row costs at most a
+    /// refused write.
     fn list_recent(
         &self,
         streams: &[StreamName],
@@ -72,31 +76,31 @@ pub trait LeaseStore: Send + Sync + 'static {
         }
     }
 
-    /// One lease. A row that can't be read is an error.
+    /// Returns one lease. A row that can't be read is an error.
     fn get(&self, key: &LeaseKey)
     -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
 
-    /// One worker. A row that can't be read is an error.
+    /// Returns one worker. A row that can't be read is an error.
     fn worker(
         &self,
         id: &WorkerId,
     ) -> impl Future<Output = Result<Option<WorkerRow>, StoreError>> + Send;
 
-    /// Applies one write, if its condition holds.
+    /// Applies one write if its condition holds.
     ///
-    /// A write that may have been applied, or may still be, is [`WriteOutcome::Unknown`]. An error says
-    /// that it was not and will not be.
+    /// Returns [`WriteOutcome::Unknown`] for a write that may have been applied or may still be
+    /// applied. An error means that the write was not applied and will not be.
     fn write(&self, write: &Write)
     -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
 
-    /// Waits until the plan may have changed since this store was last asked, so that a look need
-    /// not wait for its time. A store that can't tell never resolves: looks go on by the clock, and
-    /// they do so beside a store that can, whose word may be lost with a connection.
+    /// Waits until the plan may have changed since the last call of this store, so that the next
+    /// poll can come early. The default never resolves. Callers keep polling on a timer in any
+    /// case, because a notification can be lost with its connection.
     fn wait_for_change(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Reads back the row that a write is for, to judge what became of it.
+    /// Reads the row that a write is for, to determine the result of that write.
     fn read_back(
         &self,
         write: &Write,
@@ -113,96 +117,96 @@ pub trait LeaseStore: Send + Sync + 'static {
     }
 }
 
-/// What an idle worker sees at a look.
+/// The result of one poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StorePoll {
-    /// The application's version. `None` in KCL's layout, where only a list tells.
+    /// The application's version. `None` in KCL's layout, where only a list shows changes.
     pub version: Option<u64>,
-    /// All workers whose rows can be read, by id. Empty in KCL's layout.
+    /// All workers whose rows can be read, ordered by id. Empty in KCL's layout.
     pub workers: Vec<WorkerRow>,
-    /// Workers whose rows are there and can't be read.
+    /// Workers whose rows exist and can't be read.
     pub unreadable: Vec<UnreadableRow<WorkerId>>,
 }
 
-/// Why a store did not do what it was asked. Nothing was written.
+/// Error of a call to a lease store. The call wrote nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store asks for fewer calls.
     #[error("the lease store {store} is throttling: {detail}")]
     Throttled {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What it said.
+        /// The store's message.
         detail: String,
     },
     /// The store did not answer, or could not be reached.
     #[error("the lease store {store} can't be reached: {detail}")]
     Unreachable {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What happened.
+        /// Description of the failure.
         detail: String,
-        /// The error below, if there is one.
+        /// The underlying error, if there is one.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// Two writers were in each other's way; nobody lost anything.
+    /// The write conflicted with another write. Neither was damaged.
     #[error("the lease store {store} was busy with another write: {detail}")]
     Busy {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What it said.
+        /// The store's message.
         detail: String,
     },
-    /// The store may not be used with these credentials.
+    /// The credentials do not permit the call.
     #[error("the lease store {store} denies access: {detail}; grant it, then start again")]
     Denied {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What it said.
+        /// The store's message.
         detail: String,
     },
-    /// The table or schema is not ours to touch, or not one that we can read.
+    /// The table or schema belongs to something else, or has a format that this version can't read.
     #[error("the lease store {store} holds something else: {detail}")]
     ForeignSchema {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What was found, and what to do.
+        /// The finding, and what to do.
         detail: String,
     },
-    /// The store can't be used as it is configured: a bad address, a missing database or folder.
+    /// The store can't be used as configured: a bad address, a missing database or folder.
     #[error("the lease store {store} can't be used: {detail}")]
     Unusable {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What is wrong, and what to do.
+        /// The problem, and what to do.
         detail: String,
     },
-    /// The table of the leases is not there: it was never made, or somebody deleted it.
+    /// The lease table does not exist: it was never created, or it was deleted.
     #[error("the lease store {store} has no table of leases: {detail}")]
     Missing {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// What it said, and what to do.
+        /// The store's message, and what to do.
         detail: String,
     },
-    /// A row is there and can't be read.
+    /// A row exists and can't be read.
     #[error(
         "a row of the lease store {store} can't be read: {row}: {detail}: repair it, or delete it \
          once no worker uses it"
     )]
     UnreadableRow {
-        /// Which store.
+        /// Store name for messages.
         store: String,
-        /// Which row.
+        /// Name of the row.
         row: String,
-        /// What is wrong with it.
+        /// The problem with the row.
         detail: String,
     },
 }
 
 impl StoreError {
-    /// Whether the same call may succeed later.
+    /// Returns true if the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Throttled { .. } | Self::Unreachable { .. } | Self::Busy { .. } => true,

@@ -4,10 +4,10 @@ use crate::stream::api::{StreamApi, StreamError, StreamSummary};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::StreamNames;
 
-/// Returns the names of a stream, of which the summary came for the `given` one.
+/// Returns the names of a stream. `summary` is the service's answer for the `given` name.
 ///
-/// The plain name belongs to the caller's account and region, so a given ARN has one only if the
-/// service answers the plain name with the same ARN.
+/// A plain name belongs to the caller's account and region. So a given ARN has a plain name only if
+/// the service answers that name with the same ARN.
 pub async fn stream_names<A: StreamApi>(
     api: &A,
     given: &StreamName,
@@ -22,7 +22,7 @@ pub async fn stream_names<A: StreamApi>(
     match api.describe(&plain).await {
         Ok(own) => Ok(names((own.arn == summary.arn).then_some(plain))),
         Err(error) if error.is_retryable() => Err(error),
-        // Missing in this account, or none of the caller's business.
+        // Missing in this account, or not accessible to the caller.
         Err(_) => Ok(names(None)),
     }
 }

@@ -1,66 +1,67 @@
-//! Carries one write to its end: sent again with the same nonce, and resolved by what the row holds.
+//! Retries one conditional write, with the same nonce, until its result is known.
 //!
 //! ```text
-//! write ─┬─ done ───────────────────────────► Applied
-//!        ├─ refused, first copy ────────────► Refused
-//!        ├─ refused, a copy sent before ─┐
-//!        ├─ no answer, unknown ──────────┴─ read back ─ resolve ─┬─► Applied | Refused
-//!        └─ throttled, unreachable ─┐                            └─ may still land ─┐
-//!              ▲                    └───────────── pause, until the time is over ◄──┘
+//! write ─┬─ applied ───────────────────────────► Applied
+//!        ├─ refused, first attempt ────────────► Refused
+//!        ├─ refused, earlier one in doubt ─┐
+//!        ├─ no answer, unknown ────────────┴─ read back ─ resolve ─┬─► Applied | Refused
+//!        └─ throttled, unreachable ─┐                              └─ may still be applied ─┐
+//!              ▲                    └──────────── pause, until the deadline ◄───────────────┘
 //! ```
+//!
+//! At the deadline the result is `Unknown`, or `Failed` if no attempt is in doubt.
 
 use super::store::{LeaseStore, StoreError};
 use crate::clock::{Clock, Rng};
 use anabranch_model::lease::{Resolution, StoredRow, Write, WriteOutcome, WriteRefusal, resolve};
 
-/// The pause before the first repetition, in milliseconds. Each one doubles it.
+/// Base pause before the second attempt, in milliseconds. It doubles with each attempt.
 const FIRST_PAUSE_MS: u64 = 50;
 
-/// The longest pause before a repetition, in milliseconds.
+/// Maximum base pause between two attempts, in milliseconds.
 const LONGEST_PAUSE_MS: u64 = 1_000;
 
-/// How a write ended.
+/// The result of a write.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum WriteResult {
-    /// The row holds it. Here is the row.
+    /// The write was applied. Carries the row after it.
     Applied(StoredRow),
-    /// It was refused.
+    /// The write was refused.
     Refused {
-        /// Which part of its condition was false.
+        /// The part of the condition that was false.
         why: WriteRefusal,
-        /// The row as it stood.
+        /// The row that caused the refusal.
         now: StoredRow,
     },
-    /// The time was over, and a copy of it may have landed or may still land.
+    /// The deadline passed, and an attempt may have been applied or may still be.
     Unknown,
-    /// No copy of it was applied or will be.
+    /// No attempt was applied or will be.
     Failed(StoreError),
 }
 
-/// How to carry a write to its end.
+/// Parameters of a retried write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteRetry<'a> {
-    /// The time.
     pub(crate) clock: &'a Clock,
-    /// The jitter of pauses.
+    /// Jitter of the pauses.
     pub(crate) chance: &'a Rng,
-    /// The longest that one call is waited for.
+    /// Time limit of one call, in milliseconds.
     pub(crate) call_ms: u64,
 }
 
-/// What one more call taught.
+/// The result of one attempt.
 enum RetryStep {
     Resolved(WriteResult),
-    /// A copy may be on its way.
+    /// An attempt may still be applied.
     InDoubt,
-    /// This copy was not applied and won't be.
+    /// This attempt failed, and will not be applied.
     ConditionFailed(StoreError),
 }
 
 impl WriteRetry<'_> {
-    /// Carries the write to its end. No copy is sent after the moment that `until_ms` gives, which
-    /// may move, but for the first.
+    /// Sends the write until its result is known or `until_ms()` is reached. The deadline may move.
+    /// The first attempt is always sent.
     pub(crate) async fn run<S: LeaseStore>(
         self,
         store: &S,
@@ -110,7 +111,7 @@ impl WriteRetry<'_> {
         }
     }
 
-    /// A refused repetition is judged by the row: its first copy may have landed.
+    /// Resolves a refused attempt by the row: an earlier attempt may have been applied.
     async fn refused<S: LeaseStore>(
         self,
         store: &S,
@@ -123,7 +124,7 @@ impl WriteRetry<'_> {
             Some(now) => now,
             None => match self.with_timeout(store.read_back(write)).await {
                 Some(Ok(now)) => now,
-                // Asked again, a refusal is a refusal.
+                // The next attempt is refused again, and reads the row again.
                 Some(Err(_)) | None => return RetryStep::InDoubt,
             },
         };
@@ -144,7 +145,7 @@ impl WriteRetry<'_> {
         Some((resolve(store.layout(), write, &row), row))
     }
 
-    /// What the call answers, or `None` if it takes too long.
+    /// Returns the answer of the call, or `None` if it exceeds the time limit.
     async fn with_timeout<T>(self, call: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -154,7 +155,7 @@ impl WriteRetry<'_> {
     }
 }
 
-/// Which part of the condition of a write is false, by the row that was read.
+/// Returns the part of the write's condition that is false for the row `now`.
 fn refusal_of<S: LeaseStore>(store: &S, write: &Write, now: &StoredRow) -> WriteRefusal {
     match (write, now) {
         (Write::Lease { key, change, nonce }, _) => {

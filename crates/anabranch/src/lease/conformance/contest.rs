@@ -1,4 +1,4 @@
-//! Many workers at one row.
+//! Contention of many workers for one row.
 
 use super::scene::StoreFixture;
 use crate::lease::LeaseStore;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 const RIVALS: u64 = 16;
 const ROUNDS: u64 = 20;
-/// How often a rival tries again when the store was only busy.
+/// Maximum number of attempts of a rival while the store is busy.
 const TRIES: u32 = 100;
 
 pub(super) async fn prepare_at_once<S: LeaseStore + Clone>(store: &S) {
@@ -49,7 +49,7 @@ pub(super) async fn one_fence_counts<S: LeaseStore + Clone>(store: &S) {
     let mut scene = StoreFixture::new(store, "fence-contest");
     scene.join("a").await;
     let fences = (0..RIVALS).map(|rival| {
-        // A beat and the fences on the counter before it: one of both sides wins.
+        // A beat competes with fences on the counter before it: exactly one write wins.
         let change = if rival == 0 {
             WorkerChange::Beat { counter: 0 }
         } else {
@@ -61,7 +61,7 @@ pub(super) async fn one_fence_counts<S: LeaseStore + Clone>(store: &S) {
     assert_eq!(won.len(), 1, "{won:?}");
 }
 
-/// Makes all writes at once, and returns the outcomes of those that were applied.
+/// Makes all writes concurrently. Returns the outcomes of those that were applied.
 async fn winners<S: LeaseStore + Clone>(store: &S, writes: Vec<Write>) -> Vec<WriteOutcome> {
     let mut tasks = JoinSet::new();
     for write in writes {

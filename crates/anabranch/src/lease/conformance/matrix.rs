@@ -1,4 +1,4 @@
-//! Every write in every circumstance.
+//! Every kind of write under every circumstance.
 
 use super::scene::{StoreFixture, at, start};
 use crate::lease::LeaseStore;
@@ -75,7 +75,7 @@ impl LeaseWrite {
         }
     }
 
-    /// Whether the write asks for a counter at all.
+    /// Returns true if the write's condition names a counter.
     fn is_fenced(self, layout: Layout) -> bool {
         match self {
             Self::NoteChildren | Self::NoteRange => false,
@@ -84,7 +84,7 @@ impl LeaseWrite {
         }
     }
 
-    /// Whether the write asks for the owner beside the counter.
+    /// Returns true if the write's condition names the owner beside the counter.
     fn is_the_owners(self, layout: Layout) -> bool {
         match self {
             Self::Release | Self::Refuse | Self::Unrefuse | Self::Pass => true,
@@ -93,7 +93,7 @@ impl LeaseWrite {
         }
     }
 
-    /// Writes that bring the lease to where this one makes sense.
+    /// Returns the write that must precede this one, if there is one.
     fn before<S: LeaseStore>(
         self,
         scene: &mut StoreFixture<'_, S>,
@@ -157,7 +157,7 @@ pub(super) async fn every_write_in_every_circumstance<S: LeaseStore>(store: &S) 
 async fn one<S: LeaseStore>(store: &S, act: LeaseWrite, circumstance: Circumstance) {
     let (mut scene, mut hold) =
         StoreFixture::owned(store, format!("{act:?}-{circumstance:?}")).await;
-    // A second time of ownership, so that there is an older counter.
+    // A second term, so that there is an older counter.
     let again = hold.retake(scene.nonce());
     hold = scene.done(&again).await.expect("taken again");
     if let Some(write) = act.before(&mut scene, &hold) {
@@ -217,21 +217,21 @@ async fn one<S: LeaseStore>(store: &S, act: LeaseWrite, circumstance: Circumstan
     scene.tidy().await;
 }
 
-/// A row is made once, whoever comes second and whatever became of it.
+/// Checks that a row is created once, whatever becomes of it and of later attempts.
 pub(super) async fn creates<S: LeaseStore>(store: &S) {
     let mut scene = StoreFixture::new(store, "creates");
     scene.join("a").await;
     let (create, other) = (scene.new_lease(0), scene.new_lease(0));
     assert_eq!(scene.resolve(&create).await, Resolution::StillUnknown, "not yet sent");
     scene.done(&create).await;
-    // KCL's rows don't tell who made them, so a lost reply is no success there; the row is.
+    // KCL's rows don't record who created them, so a lost reply does not resolve to success there.
     let lost = if scene.is_native() { Resolution::Applied } else { Resolution::NotApplied };
     assert_eq!(scene.resolve(&create).await, lost, "reply lost");
     for late in [&create, &other] {
         scene.refused(late).await;
     }
     assert_eq!(scene.resolve(&other).await, Resolution::NotApplied, "another made the row");
-    // Neither an owner nor the shard's end makes room for a second row: an ended one is a tombstone.
+    // Neither an owner nor the shard's end permits a second row: an ended row is a tombstone.
     let hold = scene.take("a", 0).await;
     scene.refused(&other).await;
     let end = hold.end(start(), scene.nonce());
@@ -254,7 +254,7 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     let fence = |counter| WorkerChange::Fence { counter };
     let leave = |counter| WorkerChange::Leave { counter };
     let retire = |counter| WorkerChange::AnnounceLeaving { counter };
-    // What was done before, the write, and whether it is applied.
+    // Each case lists the changes before, the change, and whether it is applied.
     let reads = |counter, streams: &[&str]| {
         let streams = streams.iter().map(|stream| (*stream).into()).collect();
         WorkerChange::SetStreams { counter, streams }

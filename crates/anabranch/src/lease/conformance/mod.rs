@@ -1,7 +1,8 @@
-//! The suite that every lease store has to pass, unchanged.
+//! The conformance suite that every lease store must pass, unchanged.
 //!
-//! Each step is made on the store and on the pure [`Table`](anabranch_model::lease::Table) of the
-//! same layout, and both must agree on the outcome and on every row.
+//! Each step is applied to the store and to the pure
+//! [`LeaseTable`](anabranch_model::lease::LeaseTable) of the same layout. Both must agree on the
+//! result and on every row.
 
 mod scene;
 mod matrix;
@@ -15,7 +16,8 @@ use super::LeaseStore;
 ///
 /// # Panics
 ///
-/// When the store breaks a promise. The message names the step, what was expected and what came.
+/// Panics if the store violates its contract. The message names the step, the expected and the
+/// actual result.
 pub async fn run<S: LeaseStore + Clone>(store: S) {
     contest::prepare_at_once(&store).await;
     matrix::every_write_in_every_circumstance(&store).await;

@@ -1,4 +1,4 @@
-//! Random writes: whatever the pure table says, the store says too.
+//! Random writes: the store must agree with the pure table on each of them.
 
 use super::scene::{StoreFixture, at, start};
 use crate::clock::Rng;
@@ -11,7 +11,7 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 
 const STEPS: u32 = 400;
-/// After every so many steps the row is read.
+/// Number of steps after which the row is read.
 const READ_EVERY: u32 = 8;
 const SHARDS: u64 = 2;
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -25,7 +25,7 @@ pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: 
         } else {
             lease_write(&mut scene, &chance)
         };
-        // An outcome tells the row too, so a look at the row itself now and then is enough.
+        // The outcome carries the row too, so reading the row itself now and then is enough.
         let _either = if step.is_multiple_of(READ_EVERY) {
             scene.write(&write).await
         } else {
@@ -38,7 +38,7 @@ pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: 
 
 fn some_worker<S: LeaseStore>(scene: &StoreFixture<'_, S>, chance: &Rng) -> WorkerId {
     let index = usize::try_from(chance.below(3)).unwrap_or(0);
-    // Java's workers hand nothing over.
+    // Java's workers don't support hand-overs.
     if index == 2 && !scene.is_native() { "java".into() } else { scene.id(NAMES[index]) }
 }
 
@@ -68,7 +68,7 @@ fn lease_write<S: LeaseStore>(scene: &mut StoreFixture<'_, S>, chance: &Rng) -> 
     let key = scene.key(shard);
     let row = scene.table.lease(&key).cloned();
     let term = near(row.as_ref().map_or(0, |row| row.term), chance);
-    // Mostly the owner itself, so that most writes get somewhere.
+    // Usually the actual owner, so that most writes are applied.
     let owner = row.as_ref().and_then(|row| row.owner.clone()).filter(|_| chance.below(4) > 0);
     let owner = owner.unwrap_or_else(|| some_worker(scene, chance));
     let other = some_worker(scene, chance);
@@ -110,7 +110,7 @@ fn some_streams(chance: &Rng) -> Vec<StreamName> {
         .collect()
 }
 
-/// The number itself mostly, else one beside it.
+/// Returns the number itself most of the time, otherwise a neighbor.
 fn near(number: u64, chance: &Rng) -> u64 {
     match chance.below(9) {
         0 => number + 1,

@@ -1,4 +1,5 @@
-//! A stream of its own on the store under test, and the same stream on the pure table.
+//! A fixture with a stream of its own on the store under test, and the same stream on the pure
+//! table.
 
 use crate::lease::{LeaseStore, StorePoll};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -10,21 +11,21 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
 
-/// Where the suite stands: the store under test and what it should hold.
+/// The store under test, and the rows that it should hold.
 pub(super) struct StoreFixture<'a, S> {
     store: &'a S,
     /// The same rows by the pure rules.
     pub(super) table: LeaseTable,
-    /// A stream that no other scene uses.
+    /// A stream that no other fixture uses.
     pub(super) stream: StreamName,
     /// The nonce of the last write made here.
     nonce: u64,
-    /// What was seen after the last write made here. Nobody else writes meanwhile.
+    /// The poll after the last write made here. There are no other writers meanwhile.
     looked: Option<StorePoll>,
 }
 
 impl<'a, S: LeaseStore> StoreFixture<'a, S> {
-    /// A scene without rows. `name` sets it apart from the others on the same store.
+    /// Creates a fixture without rows. `name` distinguishes it from others on the same store.
     pub(super) fn new(store: &'a S, name: impl Into<StreamName>) -> Self {
         Self {
             store,
@@ -35,7 +36,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         }
     }
 
-    /// A scene with one lease that the worker `a` owns.
+    /// Creates a fixture with one lease that the worker `a` owns.
     pub(super) async fn owned(store: &'a S, name: impl Into<StreamName>) -> (Self, LeaseToken) {
         let mut scene = Self::new(store, name);
         scene.join("a").await;
@@ -53,7 +54,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         self.layout() == Layout::Native
     }
 
-    /// A worker of this scene, which hands leases over.
+    /// Returns the id of a worker of this fixture. The worker supports hand-overs.
     pub(super) fn id(&self, name: &str) -> WorkerId {
         let id = format!("{name}@{}", self.stream);
         if self.is_native() { id.into() } else { WorkerId::of_kcl_join(&id, 1, 10_000) }
@@ -68,12 +69,12 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         Nonce(self.nonce)
     }
 
-    /// The lease as it should be.
+    /// Returns the lease as it should be.
     pub(super) fn lease(&self, shard: u32) -> &Lease {
         self.table.lease(&self.key(shard)).expect("the scene has made this lease")
     }
 
-    /// Makes a write on both sides; they must agree on the outcome, on the row and on whether the
+    /// Applies a write to both sides. They must agree on the outcome, on the row and on whether the
     /// plan has changed.
     pub(super) async fn write(&mut self, write: &Write) -> WriteOutcome {
         let got = self.write_only(write).await;
@@ -82,7 +83,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         got
     }
 
-    /// The same, but the row is not read again.
+    /// Does the same, but does not read the row again.
     pub(super) async fn write_only(&mut self, write: &Write) -> WriteOutcome {
         let before = match self.looked.take() {
             Some(look) => look,
@@ -91,7 +92,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         let expected = self.table.apply(write);
         let got = self.store.write(write).await.expect("the store answers");
         match (&expected, &got) {
-            // A store need not tell the row with a refusal, but it must not lie about it.
+            // A store need not return the row with a refusal, but a returned row must be correct.
             (
                 WriteOutcome::Refused { why: expected, now: row },
                 WriteOutcome::Refused { why: got, now },
@@ -108,26 +109,27 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         got
     }
 
-    /// Makes a write that must be applied. Returns what the lease's owner presents from now on.
+    /// Applies a write that must succeed. Returns the token that the lease's owner presents from
+    /// now on.
     pub(super) async fn done(&mut self, write: &Write) -> Option<LeaseToken> {
         let outcome = self.write(write).await;
         assert!(outcome.is_done(), "{write:?}: {outcome:?}");
         outcome.token()
     }
 
-    /// Makes a write that must be refused.
+    /// Applies a write that must be refused.
     pub(super) async fn refused(&mut self, write: &Write) {
         let outcome = self.write(write).await;
         assert!(outcome.refusal().is_some(), "{write:?} was applied: {outcome:?}");
     }
 
-    /// What a read-back from the store says about a write.
+    /// Resolves a write by reading its row back from the store.
     pub(super) async fn resolve(&self, write: &Write) -> Resolution {
         let row = self.store.read_back(write).await.expect("the store answers");
         resolve(self.layout(), write, &row)
     }
 
-    /// All leases of the scene must be what the pure table says.
+    /// Checks that all leases and workers of the fixture match the pure table.
     pub(super) async fn compare(&self) {
         let got = self.store.list(&self.stream).await.expect("the store answers").rows;
         let expected: Vec<Lease> = self.table.leases(&self.stream).cloned().collect();
@@ -139,7 +141,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         assert_eq!(mine.collect::<Vec<_>>(), expected, "the workers of {}", self.stream);
     }
 
-    /// Removes the workers of the scene, which every look on the store would go on showing.
+    /// Removes the workers of the fixture, which every later poll of the store would show.
     pub(super) async fn tidy(mut self) {
         let held: Vec<LeaseToken> =
             self.table.leases(&self.stream).filter_map(Lease::token).collect();
@@ -178,7 +180,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         new.create(&self.stream, nonce)
     }
 
-    /// Joins a worker where the layout has workers.
+    /// Joins a worker, where the layout has workers.
     pub(super) async fn join(&mut self, name: &str) {
         if self.is_native() {
             let join = WorkerChange::Join {
@@ -192,7 +194,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
         }
     }
 
-    /// Takes the lease as listed now.
+    /// Takes the lease at its current term.
     pub(super) async fn take(&mut self, name: &str, shard: u32) -> LeaseToken {
         let change = LeaseChange::Take { taker: self.id(name), term: self.lease(shard).term };
         let write = Write::lease(&self.key(shard), change, self.nonce());
@@ -214,7 +216,7 @@ impl<'a, S: LeaseStore> StoreFixture<'a, S> {
     }
 }
 
-/// The checkpoint at a sequence number of full length.
+/// Returns the checkpoint at a sequence number of full length.
 pub(super) fn at(low: u64) -> Checkpoint {
     let sequence =
         SequenceNumber::from_limbs(495_903_382_714_902_566, 8_559_692_538_361_571_095, low)

@@ -1,4 +1,4 @@
-//! Who has lost a lease can't touch it any more, however late its writes arrive.
+//! Fencing: a worker that has lost a lease can't change it, however late its writes arrive.
 
 use super::scene::{StoreFixture, at, start};
 use crate::lease::LeaseStore;

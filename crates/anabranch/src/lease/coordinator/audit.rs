@@ -1,7 +1,8 @@
-//! The audit: is the stream still the same, do the rows cover all keys, and which rows may go.
+//! The audit: checks that the streams are still the same and that the rows cover all keys, and
+//! removes obsolete rows.
 //!
-//! Every worker looks whether its streams were created again, and on KCL's table whether a fleet of
-//! KCL 3.x works there now. The rest is the duty of one worker per stream, which the rows name.
+//! Every worker checks whether its streams were recreated, and on KCL's table whether a KCL 3.x
+//! fleet works there now. The rest is done by one worker per stream, which the rows determine.
 
 use super::first_sync::{create_all, first_rows, missing_rows};
 use super::shared::{ActiveStream, CoordinatorShared};
@@ -23,31 +24,31 @@ use anabranch_model::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// By how much sooner an audit comes while one has seen a hole.
+/// Factor by which an audit comes sooner while there is a recent finding.
 const SOONER: u64 = 6;
 
-/// How many times more looks than audits may cost in KCL's layout.
+/// In KCL's layout, polls may cost this many times as much as audits.
 const KCL_LOOKS_COST: u64 = 10;
 
-/// By how much later an audit comes at most, because it costs much.
+/// Maximum factor by which an expensive audit comes later.
 const KCL_LATER: u64 = 5;
 
-/// What audits in a row have seen of each stream.
+/// Findings of consecutive audits, by stream.
 type AuditStates = BTreeMap<StreamName, AuditState>;
 
-/// What audits in a row have seen of a stream.
+/// Findings of consecutive audits of one stream.
 #[derive(Debug, Default)]
 struct AuditState {
-    /// The holes.
+    /// Holes in the covered hash range.
     holes: HoleDetector,
-    /// How many audits in a row have missed the row of each of these children.
+    /// Number of consecutive audits that have missed the row of each of these children.
     forgotten: BTreeMap<ShardId, u32>,
 }
 
 impl AuditState {
-    /// Returns the pause before the next audit. What was just found is looked at again soon: a
-    /// reshard in progress is over by then, and a row that somebody deleted is missed by whoever
-    /// waits for its records. What several repairs have left as it was is looked at less often.
+    /// Returns the pause before the next audit. A new finding is checked again soon: a reshard in
+    /// progress is over by then, and readers wait for the records of a deleted row. A finding that
+    /// several repairs did not fix is checked less often.
     fn pause_ms(&self, audit_ms: u64, hole_looks: u32) -> u64 {
         let seen = self.forgotten.values().copied().chain(self.holes.consecutive());
         let Some(looks) = seen.min() else { return audit_ms };
@@ -56,7 +57,7 @@ impl AuditState {
     }
 }
 
-/// Audits for ever. `start` is what was seen of the table at the start.
+/// Audits forever. `start` is the probe of the table at the start.
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(
     crew: Arc<CoordinatorShared<S, A>>,
     start: KclProbe,
@@ -89,8 +90,8 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// The pause between two audits. In KCL's layout an audit scans the table once, and once for each
-/// stream, at twice the cost of a look. On a large table it comes later.
+/// Returns the pause between two audits. In KCL's layout an audit scans the table once, and once
+/// more for each stream, at twice the cost of a poll. So it comes later on a large table.
 fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> u64 {
     let audit_ms = crew.settings().audit_interval;
     if crew.context.store.layout() == Layout::Native {
@@ -101,8 +102,8 @@ fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> u64 
     paced_ms.clamp(audit_ms, audit_ms.saturating_mul(KCL_LATER))
 }
 
-/// Looks into streams that a reader found to be gone, and asks for those that are missing, until the
-/// next audit is due.
+/// Checks the streams that a reader reported, and rechecks the missing ones, until the next audit
+/// is due.
 async fn check_suspects<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, due_ms: u64) {
     loop {
         let missing_ms = crew.missing.next_due_ms().unwrap_or(u64::MAX);
@@ -122,7 +123,7 @@ async fn check_suspects<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S,
     }
 }
 
-/// The lowest id of those that live, so that one worker knows what to do when no row says it.
+/// Returns the lowest id among the live workers, which audits when no row names an auditor.
 async fn lowest_worker<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
 ) -> Option<WorkerId> {
@@ -130,8 +131,9 @@ async fn lowest_worker<S: LeaseStore, A: StreamApi>(
     look.workers.into_iter().filter(WorkerRow::is_alive).map(|worker| worker.id).min()
 }
 
-/// Tells that Java's workers leave streams to this one that it does not read: they draw one leader
-/// for the whole table, and only that one makes and repairs the rows of any stream.
+/// Emits an event if Java's workers rely on this worker for streams that it does not read. They
+/// elect one leader for the whole table, and only the leader creates and repairs rows, of any
+/// stream.
 fn emit_unread_streams<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     survey: &KclProbe,
@@ -165,8 +167,9 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     let me = crew.held_leases.member();
     let is_on_duty =
         |rows: &[Lease]| audit_election::is_auditor(layout, rows, &me.id, lowest, owners);
-    // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
-    // children: Java's leader does not. There a list is a scan, and the one below will do.
+    // In KCL's layout each worker removes the rows that it finished itself, and creates those of
+    // lost children, which Java's leader does not do. There a list is a scan, and the one below is
+    // enough.
     if layout == Layout::Native {
         let Ok(listing) = tools.list(name).await else { return };
         if !is_on_duty(&listing.rows) {
@@ -174,7 +177,8 @@ async fn audit<S: LeaseStore, A: StreamApi>(
             return;
         }
     }
-    // The shards are listed before the rows: what the list lacks was gone before they were read.
+    // The shards are listed before the rows: a shard missing from the list was gone before the rows
+    // were read.
     let list = match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
         Ok(list) => Lineage::new(list.shards),
         Err(error) => return tools.emit_stream_failure(name, &error),
@@ -190,14 +194,14 @@ async fn audit<S: LeaseStore, A: StreamApi>(
         note_ranges(crew, &listing.rows, &list).await;
         repair_holes(crew, stream, &rows, &list, &mut watch.holes).await;
     } else {
-        // The worker that audits next counts from the start.
+        // The next auditor starts counting from zero.
         watch.holes = HoleDetector::default();
     }
     remove_rows(crew, &rows, &list).await;
 }
 
-/// Whether the stream is the one that the application knows. Another one is read no longer, nor is
-/// one that is gone, by a reader's word and by the service's.
+/// Returns true if the stream is the one that the application knows. Stops reading a recreated
+/// stream. A missing stream is only given up if a reader reported it too (`suspected`).
 async fn is_the_same<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     stream: &ActiveStream,
@@ -230,7 +234,7 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     is_same
 }
 
-/// Returns whether the rows of KCL's table may be of the stream that is there. If not, stops
+/// Returns true if the rows of KCL's table may belong to the existing stream. Otherwise stops
 /// reading it.
 fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
@@ -255,8 +259,8 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     false
 }
 
-/// Compares the stream with the rows once, at the start of the worker. If one of the two does not
-/// answer, the next audit does it.
+/// Compares the stream with the rows once, at the start of the worker. If one of the two calls
+/// fails, the next audit compares them.
 async fn compare_with_rows<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     stream: &ActiveStream,
@@ -269,8 +273,8 @@ async fn compare_with_rows<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Makes the rows of children that several audits have missed. One of them may have read a row that
-/// its owner was just making.
+/// Creates the rows of children that several audits have missed. A single audit may have read the
+/// rows while an owner was creating one.
 async fn repair_missing_children<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     stream: &StreamName,
@@ -293,7 +297,7 @@ async fn repair_missing_children<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Rows of old KCL versions lack their range.
+/// Adds the hash range to rows that lack it. Old KCL versions don't store it.
 async fn note_ranges<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     rows: &[Lease],
@@ -303,13 +307,13 @@ async fn note_ranges<S: LeaseStore, A: StreamApi>(
         if let Some(shard) = list.get(&row.key.shard) {
             let note = LeaseChange::NoteRange(shard.range);
             let write = Write::lease(&row.key, note, crew.context.rng.nonce());
-            // The next audit does what this one could not.
+            // If this fails, the next audit tries again.
             let _noted = crew.context.write_once(&write).await;
         }
     }
 }
 
-/// A hole that several audits have seen is repaired. One may be a reshard in progress.
+/// Repairs a hole that several audits have found. A single finding may be a reshard in progress.
 async fn repair_holes<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     stream: &ActiveStream,
@@ -342,10 +346,10 @@ async fn repair_holes<S: LeaseStore, A: StreamApi>(
     }
 }
 
-// Removes the rows of finished shards and of gone workers.
+// Removal of the rows of finished shards and of gone workers.
 
-/// Removes the rows of finished shards that may go. In KCL's layout only this worker's own: a Java
-/// worker does that for its own.
+/// Removes the rows of finished shards that may be removed. In KCL's layout only this worker's own:
+/// each Java worker does the same for its own.
 pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     rows: &[Lease],
@@ -369,7 +373,7 @@ pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Removes the rows of workers that left or were fenced and that no lease names.
+/// Removes the rows of workers that have left or were fenced and that no lease names.
 pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
 ) {
@@ -393,7 +397,7 @@ pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Everyone that a lease names. `None` if not all leases can be read.
+/// Returns all workers that a lease names, or `None` if not all leases can be read.
 async fn referenced_workers<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
 ) -> Option<BTreeSet<WorkerId>> {

@@ -1,7 +1,7 @@
-//! The first rows of a stream, and the mark that says that all are there.
+//! The first rows of a stream, and the mark that all of them exist.
 //!
-//! A worker that finds no mark repeats the whole sync, whatever rows there are: each is made only
-//! if it is absent. KCL's layout has no mark; there the rows have to cover all keys.
+//! A worker that finds no mark repeats the whole sync, whatever rows exist: each is created only if
+//! it is absent. KCL's layout has no mark; there the rows must cover all keys.
 
 use super::LeaseContext;
 use super::shared::ActiveStream;
@@ -23,10 +23,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Which part of the missing rows a worker makes before it looks which are left.
+/// Divisor of the missing rows: a worker creates this part of them before it lists the rows again.
 const PARTS: usize = 16;
 
-/// Makes the first rows, unless they are there. Waits for what may pass by itself.
+/// Creates the first rows unless they exist. Retries transient failures.
 pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &ActiveStream,
@@ -43,7 +43,7 @@ pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Whether the first rows were made: nothing has to be listed before they are read.
+/// Returns true if the first rows exist: reading them needs no shard list.
 pub(super) async fn has_first_rows<S: LeaseStore, A: StreamApi>(
     tools: &LeaseContext<S, A>,
     stream: &StreamName,
@@ -65,7 +65,7 @@ async fn has_mark<S: LeaseStore, A>(
     Ok(tools.facts(stream).await?.is_some_and(|facts| facts.first_sync_done))
 }
 
-/// One attempt. Returns whether the mark is there.
+/// Makes one attempt. Returns true if the mark exists.
 async fn native<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &ActiveStream,
@@ -88,7 +88,7 @@ async fn native<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// One attempt. Returns whether the rows cover all keys, or bring all that are missing.
+/// Makes one attempt. Returns true if the rows cover all keys, or no missing row can be created.
 async fn kcl<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &ActiveStream,
@@ -112,9 +112,9 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     if is_covered(&rows) {
         return Ok(true);
     }
-    // A sync that was broken off has rows that nobody has touched. Else rows were lost. LATEST is
-    // another moment than it was then, and the shards of both need not fit together: those of now
-    // may be children of a shard that has a row.
+    // An interrupted sync leaves rows that no worker has touched. Otherwise rows were lost. LATEST
+    // is another moment now than it was then, and the shards of both moments need not fit together:
+    // current shards may be children of a shard that has a row.
     let untouched = is_whole && rows.iter().all(|row| row.owner.is_none() && !row.is_started());
     let same_moment = rows.is_empty() || stream.settings.start != StartPosition::Latest;
     let missing = if untouched && same_moment {
@@ -123,8 +123,8 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
         missing_rows(tools, stream, &rows).await?
     };
     match missing {
-        // The rest of the keys comes with the ends of shards that have rows, or is lost. Who reads on
-        // finds out.
+        // The other keys come with the ends of shards that have rows, or are lost. The readers of
+        // those shards find out.
         Some(missing) if missing.is_empty() && !rows.is_empty() => return Ok(true),
         Some(missing) => drop(create_all(tools, name, missing).await?),
         None => {}
@@ -132,7 +132,8 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     Ok(false)
 }
 
-/// Whether there are rows, and they cover all keys. Rows of old versions don't tell their range.
+/// Returns true if there are rows and they cover all keys. If any row lacks its range, as those of
+/// old versions do, coverage is assumed.
 fn is_covered(rows: &[Lease]) -> bool {
     if rows.is_empty() {
         return false;
@@ -141,7 +142,7 @@ fn is_covered(rows: &[Lease]) -> bool {
     ranges.is_none_or(|ranges| coverage::holes(ranges).is_empty())
 }
 
-/// The rows of an application that has none. `None` if the list can't be used.
+/// Returns the rows of an application that has none. `None` if the list can't be used.
 pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &ActiveStream,
@@ -164,7 +165,7 @@ pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
     Ok(usable(tools, name, rows))
 }
 
-/// The rows that are missing beside those that exist. `None` if the list can't be used.
+/// Returns the rows that are missing beside the existing ones. `None` if the list can't be used.
 pub(super) async fn missing_rows<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &ActiveStream,
@@ -193,10 +194,10 @@ fn usable<S: LeaseStore, A>(
     .ok()
 }
 
-/// Makes rows, each if it is absent. Returns whether all are there.
+/// Creates rows, each if it is absent. Returns true if all of them exist.
 ///
-/// Workers that start at once share the work: each makes some rows at a place of its own, and then
-/// looks which are left.
+/// Workers that start at once share the work: each creates some rows from a random position, and
+/// then lists which are left.
 pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &StreamName,
@@ -241,7 +242,7 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
     Ok(all)
 }
 
-/// One attempt for each row, some at a time.
+/// Attempts each write once, with bounded concurrency.
 async fn create_some<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     stream: &StreamName,

@@ -1,4 +1,4 @@
-//! Which leases may be read: those whose gate is open.
+//! The gates of leases: a lease may be read once its gate is open.
 
 use super::LeaseContext;
 use super::shared::CoordinatorShared;
@@ -16,42 +16,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::{self, JoinSet};
 
-/// The pause before a gate is tried for the second time, in milliseconds. Each try doubles it.
+/// Pause before the second try of a gate, in milliseconds. It doubles with each try.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
-/// The longest pause between two tries, in milliseconds, while it is known what a gate waits for.
+/// Maximum pause between two tries, in milliseconds, while it is known what a gate waits for.
 const LONGEST_PAUSE_MS: u64 = 30_000;
 
-/// What is known of the gates.
+/// State of all gates.
 #[derive(Debug, Default)]
 pub(super) struct GateTracker {
-    /// How far each lease is, as last judged.
+    /// Phase of each lease, as last evaluated.
     phases: BTreeMap<LeaseKey, LeasePhase>,
-    /// Gates that were found open where rows alone don't tell. What has ended stays so.
+    /// Gates that were found open although the rows alone don't show it. They stay open, since a
+    /// shard that has ended stays ended.
     open: BTreeSet<LeaseKey>,
-    /// Gates that were not found open: when to try them again.
+    /// Retries of gates that were not found open.
     tries: BTreeMap<LeaseKey, GateRetry>,
-    /// Attempts under way, at most one per stream. They ask the service, which may hang, and no
-    /// take of another lease waits for that.
+    /// Attempts in progress, at most one per stream. They call the service, which may hang, and
+    /// takes of other leases don't wait for them.
     attempts: JoinSet<()>,
     /// The streams of those attempts.
     under_way: BTreeMap<task::Id, StreamName>,
-    /// What they have decided so far.
+    /// Decisions of those attempts that were not taken in yet.
     decided: Arc<DecidedGates>,
 }
 
-/// When a gate is tried again.
+/// Schedule of the next try of a gate.
 #[derive(Debug)]
 struct GateRetry {
-    /// Then, at the latest.
+    /// Latest time of the next try.
     at_ms: u64,
-    /// After this pause.
+    /// Pause before that time.
     pause_ms: u64,
-    /// As soon as the row of this shard has ended, if the gate waits for one.
+    /// The gate is tried as soon as the row of this shard has ended, if it waits for one.
     after: Option<ShardId>,
 }
 
-/// What the rows alone say about a gate.
+/// The phase of a lease, judged by the rows alone.
 enum RowVerdict {
     Known(LeasePhase),
     /// A parent has no row.
@@ -59,18 +60,18 @@ enum RowVerdict {
 }
 
 impl GateTracker {
-    /// How far a lease is.
+    /// Returns the phase of a lease.
     pub(super) fn phase(&self, lease: &Lease) -> LeasePhase {
         self.phases.get(&lease.key).copied().unwrap_or(LeasePhase::Blocked)
     }
 
-    /// Whether a lease may be read.
+    /// Returns true if a lease may be read.
     pub(super) fn is_open(&self, key: &LeaseKey) -> bool {
         self.phases.get(key) == Some(&LeasePhase::Ready)
     }
 
-    /// Judges all leases anew. Where the rows don't tell, an attempt at the gate is begun, with a
-    /// fresh list of the shards and single reads; it wakes the loop when it has decided some.
+    /// Evaluates all leases. Where the rows are not enough, starts an attempt with a fresh shard
+    /// list and single reads. The attempt wakes the loop when it has decisions.
     pub(super) fn evaluate<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -99,7 +100,7 @@ impl GateTracker {
         self.phases = phases;
     }
 
-    /// Begins to try the gates that are due.
+    /// Starts an attempt for the gates that are due.
     fn try_gates<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -128,13 +129,13 @@ impl GateTracker {
         self.under_way.insert(attempt.id(), stream.clone());
     }
 
-    /// Takes in what the attempts have come to so far.
+    /// Takes in the decisions of the attempts.
     fn take_in<S: LeaseStore, A: StreamApi>(&mut self, crew: &CoordinatorShared<S, A>) {
         let now_ms = crew.now_ms();
-        // What only a call that failed or an old list stands in the way of must not wait for the
-        // two lease times in which every shard is to be owned.
+        // A gate that is only blocked by a failed call or a stale list must be tried again soon:
+        // every shard is to be owned within two lease times.
         let half_ms = crew.settings().lease_time_ms / 2;
-        // Ends first: nothing is decided after them.
+        // Finished attempts are removed first, so that all of their decisions are taken below.
         while let Some(ended) = self.attempts.try_join_next_with_id() {
             let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
             self.under_way.remove(&id);
@@ -183,7 +184,7 @@ fn by_rows(row: &Lease, rows: &BTreeMap<&ShardId, &Lease>) -> RowVerdict {
     if row.is_ended() {
         return RowVerdict::Known(LeasePhase::Finished);
     }
-    // A row that has moved was let through the gate before.
+    // A started row has passed the gate before.
     if row.is_started() {
         return RowVerdict::Known(LeasePhase::Ready);
     }
@@ -197,35 +198,35 @@ fn by_rows(row: &Lease, rows: &BTreeMap<&ShardId, &Lease>) -> RowVerdict {
     }
 }
 
-// One attempt at the gates of a stream: one list and one scan for all of them, and single reads
-// where these don't tell.
+// One attempt at the gates of a stream: one shard list and one list of rows for all of them, and
+// single reads where these are not enough.
 //
 // ```text
-// list ─► scan ─► gate of each lease ─┬─► open, or waits: told at once
-//                      ▲              └─► needs a row read ─┐
-//                      └── a wave of reads, each row once ◄─┘
+// list shards ─► list rows ─► gate of each lease ─┬─► open or waits: reported at once
+//                                   ▲             └─► needs a row ─┐
+//                                   └── reads, each row once ◄─────┘
 // ```
 
-/// Gates that are decided before the loop hears of them and others get a turn.
+/// Number of gates that are decided before the loop is woken and other tasks get a turn.
 const TOLD_AT_ONCE: usize = 256;
 
-/// What an attempt at a gate came to.
+/// The result of trying a gate.
 #[derive(Debug)]
 pub(super) enum GateResult {
-    /// It is open.
+    /// The gate is open.
     Open,
-    /// It waits for this parent.
+    /// The gate waits for this parent.
     Waits(ShardId, WaitReason),
-    /// Something could not be read.
+    /// A read failed.
     Undetermined,
 }
 
-/// Gates that were decided and that the loop has not taken in. Each gate of an attempt comes once.
+/// Decisions that the loop has not taken in. An attempt decides each of its gates once.
 #[derive(Debug, Default)]
 pub(super) struct DecidedGates(Mutex<Vec<(LeaseKey, GateResult)>>);
 
 impl DecidedGates {
-    /// Takes out what has been decided so far.
+    /// Takes out the decisions made so far.
     pub(super) fn take(&self) -> Vec<(LeaseKey, GateResult)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -235,34 +236,32 @@ impl DecidedGates {
     }
 }
 
-/// One attempt to pass gates of a stream.
+/// One attempt at some gates of a stream.
 pub(super) struct GateAttempt<S, A> {
     pub(super) tools: Arc<LeaseContext<S, A>>,
     pub(super) stream: StreamName,
-    /// Where each gate is told of as it is decided.
+    /// Receives each decision as it is made.
     pub(super) decided: Arc<DecidedGates>,
-    /// Wakes the loop when there is something to take in.
+    /// Wakes the loop when there are decisions to take in.
     pub(super) wake: Arc<Notify>,
 }
 
-/// A gate that needs a row read.
+/// A gate that needs a row to be read.
 struct UndecidedGate {
     lease: Lease,
     evidence: GateEvidence,
-    /// The row to read next.
     next: ShardId,
 }
 
-/// What came of reading a row.
+/// The result of reading a row.
 enum RowRead {
     Seen(RowState),
-    /// The store did not answer.
     NoAnswer,
 }
 
 impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
     /// Tries each gate. When the stream or the store does not answer, the rest wait for the next
-    /// attempt. A row that makes no sense is in the way of its own descendants alone.
+    /// attempt. An unreadable row only blocks its own descendants.
     pub(super) async fn run(self, leases: Vec<Lease>) {
         let Some(listed) = self.listed().await.map(Arc::new) else {
             return self.emit_result(
@@ -279,7 +278,8 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
                 task::yield_now().await;
             }
         }
-        // The first gates open long before the last row is read.
+        // Decisions are reported in portions: the first gates open long before the last row is
+        // read.
         while !undecided.is_empty() {
             self.wake.notify_one();
             let rest = undecided.split_off(undecided.len().min(TOLD_AT_ONCE));
@@ -297,7 +297,7 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
         self.wake.notify_one();
     }
 
-    /// Decides a gate, or finds out which row it needs next.
+    /// Decides a gate, or returns it with the row that it needs next.
     fn decide(
         &self,
         lease: Lease,
@@ -306,8 +306,8 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
     ) -> Option<UndecidedGate> {
         let tried = match gate(&lease.key.shard, &lease.parents, &evidence) {
             Gate::Open => GateResult::Open,
-            // The child itself is past retention, and so are its parents, which are older.
-            // Whoever takes it finds that out and ends its row.
+            // The child itself is past retention, and so are its parents, which are older. The
+            // worker that takes its lease finds that out and ends its row.
             Gate::Wait { why: WaitReason::ChildNotListed, .. } if is_missing(&lease, listed) => {
                 GateResult::Open
             }
@@ -316,15 +316,15 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
                 Some(next) => return Some(UndecidedGate { lease, evidence, next }),
                 None => GateResult::Undetermined,
             },
-            // There is a list.
+            // A list was provided.
             Gate::NeedList => GateResult::Undetermined,
         };
         self.decided.extend([(lease.key, tried)]);
         None
     }
 
-    /// Reads the next row of each gate, each row once. Returns the gates that need more; `None` if
-    /// the store did not answer.
+    /// Reads the next row of each gate, each row once. Returns the gates that need more rows, or
+    /// `None` if the store did not answer.
     async fn read_next_rows(
         &self,
         undecided: Vec<UndecidedGate>,
@@ -349,7 +349,7 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
         Some(more)
     }
 
-    /// Reads rows, some at a time, until the store does not answer.
+    /// Reads rows with bounded concurrency, until the store does not answer.
     async fn read_all(&self, rows: BTreeSet<ShardId>) -> BTreeMap<ShardId, RowRead> {
         let (mut reads, mut seen) = (JoinSet::new(), BTreeMap::new());
         let mut is_cut_off = false;
@@ -376,7 +376,7 @@ impl<S: LeaseStore, A: StreamApi> GateAttempt<S, A> {
         seen
     }
 
-    /// The shards and then the rows, in this order.
+    /// Lists the shards and then the rows, in this order.
     async fn listed(&self) -> Option<GateListing> {
         let (tools, stream) = (&self.tools, &self.stream);
         let shards =

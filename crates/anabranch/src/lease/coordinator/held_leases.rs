@@ -1,4 +1,4 @@
-//! The leases that this worker holds, under its present id.
+//! The leases that this worker holds under its current id.
 
 use super::membership::Membership;
 use crate::lease::handle::HeldLease;
@@ -11,26 +11,27 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct HeldLeases {
     inner: Mutex<HeldLeasesState>,
-    /// Tells of every change to those that wait until leases are gone.
+    /// Notified of every change, for waiters until leases are gone.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct HeldLeasesState {
-    /// The present join.
+    /// The current membership.
     member: Arc<Membership>,
-    /// The leases, by key.
     held: BTreeMap<LeaseKey, Arc<HeldLease>>,
-    /// Lost leases whose grips have not come back. Nobody here reads these shards again before.
+    /// Lost leases whose handles have not come back. This worker does not read these shards again
+    /// before they do.
     astray: Vec<Arc<HeldLease>>,
-    /// Takes that were sent and are not answered: each may yet become a lease.
+    /// Number of takes without an answer yet. Each may still become a lease.
     takes: usize,
-    /// KCL's layout: leases that this worker asked for and may yet get. There no row says that it
-    /// has left, so it must not leave a name behind. With the counter at which it asked last.
+    /// KCL's layout: leases that this worker asked for and may still get, with the counter at its
+    /// last request. KCL has no row that says that a worker has left, so it must not leave its name
+    /// behind.
     asked: BTreeMap<LeaseKey, u64>,
 }
 
-/// A take on its way, until its answer is among the holdings.
+/// A take in flight, until its answer is recorded in `HeldLeases`.
 #[must_use = "dropped, the take counts as answered"]
 pub(super) struct TakeInFlight<'a>(&'a HeldLeases);
 
@@ -48,27 +49,27 @@ impl HeldLeases {
         Self { inner: Mutex::new(inner), changed: watch::Sender::new(()) }
     }
 
-    /// The present join.
+    /// Returns the current membership.
     pub(super) fn member(&self) -> Arc<Membership> {
         self.lock().member.clone()
     }
 
-    /// All leases that are held.
+    /// Returns all held leases.
     pub(super) fn all(&self) -> Vec<Arc<HeldLease>> {
         self.lock().held.values().cloned().collect()
     }
 
-    /// Their keys.
+    /// Returns the keys of the held leases.
     pub(super) fn keys(&self) -> Vec<LeaseKey> {
         self.lock().held.keys().cloned().collect()
     }
 
-    /// One lease.
     pub(super) fn get(&self, key: &LeaseKey) -> Option<Arc<HeldLease>> {
         self.lock().held.get(key).cloned()
     }
 
-    /// What the planner is told to be running: what is held, and what was lost and has not stopped.
+    /// Returns the leases that the planner treats as running: held leases, and lost ones whose
+    /// reading has not stopped.
     pub(super) fn running(&self) -> BTreeSet<LeaseKey> {
         let mut inner = self.lock();
         inner.astray.retain(|held| !held.is_idle());
@@ -76,30 +77,31 @@ impl HeldLeases {
         astray.chain(inner.held.keys().cloned()).collect()
     }
 
-    /// Notes that a take goes out.
+    /// Registers a take that is about to be sent.
     pub(super) fn begin_take(&self) -> TakeInFlight<'_> {
         self.lock().takes += 1;
         TakeInFlight(self)
     }
 
-    /// Notes that this worker asks for a lease whose row has this counter.
+    /// Records that this worker asks for a lease whose row has the counter `term`.
     pub(super) fn note_request(&self, key: &LeaseKey, term: u64) {
         self.lock().asked.insert(key.clone(), term);
     }
 
-    /// Notes that a lease is no longer asked for.
+    /// Records that this worker no longer asks for a lease.
     pub(super) fn forget_request(&self, key: &LeaseKey) {
         self.lock().asked.remove(key);
         self.changed.send_replace(());
     }
 
-    /// The leases that this worker asked for and may yet get, and the counters at which it asked.
+    /// Returns the leases that this worker asked for and may still get, with the counters at which
+    /// it asked.
     pub(super) fn requests(&self) -> Vec<(LeaseKey, u64)> {
         self.lock().asked.iter().map(|(key, term)| (key.clone(), *term)).collect()
     }
 
-    /// Adds a lease that was taken under `member`. `false` if that is no longer this worker: then
-    /// the lease is nobody's that lives.
+    /// Adds a lease that was taken under `member`. Returns false if the worker has another id by
+    /// now: the lease then belongs to an id that is no longer alive.
     pub(super) fn insert(&self, member: &Membership, held: Arc<HeldLease>) -> bool {
         let mut inner = self.lock();
         let current = inner.member.id == member.id;
@@ -111,7 +113,7 @@ impl HeldLeases {
         current
     }
 
-    /// Forgets a lease. Its grip may still be out.
+    /// Forgets a lease. Its handle may still be out.
     pub(super) fn remove(&self, held: &Arc<HeldLease>) {
         let mut inner = self.lock();
         let key = &held.taken_row().key;
@@ -122,14 +124,14 @@ impl HeldLeases {
         }
     }
 
-    /// Begins anew under another join. Returns what was held.
+    /// Starts over under another membership. Returns the leases that were held.
     pub(super) fn rejoin(&self, member: Arc<Membership>) -> Vec<Arc<HeldLease>> {
         let mut inner = self.lock();
         inner.member = member;
         self.forget_all(&mut inner)
     }
 
-    /// Forgets every lease. Returns what was held.
+    /// Forgets every lease held under `id`. Returns them.
     pub(super) fn take_all(&self, id: &WorkerId) -> Vec<Arc<HeldLease>> {
         let mut inner = self.lock();
         if inner.member.id == *id { self.forget_all(&mut inner) } else { Vec::new() }
@@ -137,13 +139,14 @@ impl HeldLeases {
 
     fn forget_all(&self, inner: &mut HeldLeasesState) -> Vec<Arc<HeldLease>> {
         let lost: Vec<_> = std::mem::take(&mut inner.held).into_values().collect();
-        // Also those whose grip is not out: it may be about to be.
+        // Leases without a handle count too: one may be about to be handed out.
         inner.astray.extend(lost.iter().cloned());
         self.changed.send_replace(());
         lost
     }
 
-    /// Waits until every lease for which `of` holds is gone, and none is on its way or asked for.
+    /// Waits until every lease for which `of` holds is gone, no take is in flight and no such lease
+    /// is asked for.
     pub(super) async fn wait_until_released(&self, of: impl Fn(&LeaseKey) -> bool) {
         let mut changed = self.changed.subscribe();
         while self.has_or_takes(&of) {
@@ -158,7 +161,7 @@ impl HeldLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldLeasesState> {
-        // Each change is one insertion or removal, so a panic leaves no half of one.
+        // Each change is one insertion or removal, so a panic leaves a consistent state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! One join of this worker: its id and its heart.
+//! A worker's membership in the fleet, and the heartbeat task.
 
 use super::LeaseContext;
 use super::shared::CoordinatorShared;
@@ -14,34 +14,34 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 
-/// One join of this worker.
+/// One membership of this worker in the fleet. A worker that is fenced out joins again under
+/// another id.
 #[derive(Debug)]
 pub(super) struct Membership {
-    /// Its id, which no other join ever has.
+    /// Worker id, unique to this join.
     pub(super) id: WorkerId,
-    /// Its heart. In KCL's layout it never beats and nothing depends on it.
+    /// The worker's heartbeat. In KCL's layout it never beats and nothing depends on it.
     pub(super) heartbeat: Arc<Heartbeat>,
-    /// Its row, as its own writes left it. One write at a time.
+    /// The worker's row, as its own writes left it. The lock allows one write at a time.
     row: Mutex<WorkerRowState>,
 }
 
-/// What a worker knows of its own row.
+/// The part of its own row that a worker tracks.
 #[derive(Debug)]
 struct WorkerRowState {
-    /// Its counter.
     counter: u64,
-    /// The streams that it says to read.
+    /// The streams that the row names as read.
     reads: Vec<StreamName>,
 }
 
-/// Whether the heart goes on after a beat.
+/// The result of a beat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BeatResult {
-    /// It does.
+    /// The beat was applied in time.
     Renewed,
-    /// The store would not take the beat. There is time for another.
+    /// The store did not accept the beat. There is time for another.
     Missed,
-    /// It was fenced, or its time is over.
+    /// The worker was fenced, or its lease time is over.
     Expired,
 }
 
@@ -70,7 +70,7 @@ impl Membership {
             let (reads, lease_time_ms) = (Some(reads.clone()), Some(settings.lease_time_ms));
             let join = WorkerChange::Join { host, started_ms, reads, lease_time_ms };
             let write = Write::worker(&member.id, join, tools.rng.nonce());
-            // A join that takes long is given up: its lease time began when it was first sent.
+            // A join that takes long is abandoned: its lease time began when it was first sent.
             match tools.write(&write, || sent_ms + settings.heartbeat_interval_ms()).await {
                 WriteResult::Applied(_) => return Ok(member),
                 WriteResult::Failed(error) if !error.is_retryable() => return Err(error),
@@ -80,8 +80,8 @@ impl Membership {
         }
     }
 
-    /// Moves the heart, and says which streams the worker reads if that has changed. It counts from
-    /// the moment that the beat was first sent.
+    /// Sends a beat, and writes the list of streams if it has changed. The lease time counts from
+    /// the moment at which the beat was first sent.
     pub(super) async fn beat<S: LeaseStore, A>(
         &self,
         tools: &LeaseContext<S, A>,
@@ -98,7 +98,7 @@ impl Membership {
         .await
     }
 
-    /// Says on the row that the worker takes nothing more.
+    /// Writes on the row that the worker takes no more leases.
     pub(super) async fn announce_leaving<S: LeaseStore, A>(
         &self,
         tools: &LeaseContext<S, A>,
@@ -138,10 +138,10 @@ impl Membership {
         }
     }
 
-    /// Leaves: the leases were given back, and no beat follows. Returns whether the row says so.
+    /// Leaves the fleet, after the leases were released. Returns true if the row says so.
     ///
-    /// The heart is stopped between two beats: one that is cut off may have moved the counter that
-    /// the farewell has to name.
+    /// The heartbeat task is stopped between two beats: a beat that is cut off may have moved the
+    /// counter that this write must name.
     pub(super) async fn leave<S: LeaseStore, A>(
         &self,
         tools: &LeaseContext<S, A>,
@@ -161,7 +161,7 @@ impl Membership {
         let left = matches!(tools.write(&write, || until_ms).await, WriteResult::Applied(_));
         if left {
             tools.emit(LeaseEvent::Left { worker: self.id.clone() });
-            // Others do it at their next audit, if this fails.
+            // If this fails, other workers delete the row in their next audit.
             let delete = Write::worker(&self.id, WorkerChange::Delete, tools.rng.nonce());
             let _tidied = tools.write_once(&delete).await;
         }
@@ -169,15 +169,15 @@ impl Membership {
     }
 }
 
-/// Shuts out an id of this worker's own that will never come back, so that nobody has to wait for
-/// it. Only once nothing runs under it any more. Returns whether that is done.
+/// Fences an old id of this worker, so that no other worker has to wait for it. Only for an id
+/// under which nothing runs any more. Returns true if the id is fenced or gone.
 pub(super) async fn fence_own_id<S: LeaseStore, A>(
     tools: &LeaseContext<S, A>,
     id: &WorkerId,
 ) -> bool {
     match tools.read_store(tools.store.worker(id)).await {
         Ok(Some(row)) if row.is_alive() => {
-            // Nobody else moves this counter, and a late beat of its own makes the fence fail.
+            // Only this worker moves the counter, and a late beat of its own makes the fence fail.
             let fence = WorkerChange::Fence { counter: row.counter };
             let write = Write::worker(id, fence, tools.rng.nonce());
             matches!(tools.write_once(&write).await, WriteResult::Applied(_))
@@ -187,14 +187,14 @@ pub(super) async fn fence_own_id<S: LeaseStore, A>(
     }
 }
 
-// The task that keeps the worker's heart, or in KCL's layout its leases' hearts, beating.
+// The task that sends the worker's heartbeats, or in KCL's layout those of its leases.
 //
 // It shares nothing with user code, so that a handler that blocks can't cost a lease.
 
-/// An id that this worker gave up, and the leases whose grips may still be out.
+/// An id that this worker gave up, and the leases whose handles may still be out.
 type RetiredId = (WorkerId, Vec<Arc<HeldLease>>);
 
-/// Beats for ever.
+/// Sends heartbeats forever.
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared<S, A>>) {
     let beat_ms = crew.settings().heartbeat_interval_ms();
     let mut ghosts: Vec<RetiredId> = Vec::new();
@@ -203,7 +203,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared
     let room = Arc::new(Semaphore::new(crew.settings().max_concurrent_writes));
     let mut renewals = JoinSet::new();
     loop {
-        // A worker whose beat the store would not take has no time to lose.
+        // After a missed beat there is little time left.
         let pause_ms = if missed { beat_ms / 4 } else { beat_ms };
         let pause_ms = pause_ms - crew.context.rng.below(pause_ms / 8);
         tokio::select! {
@@ -240,7 +240,7 @@ async fn rejoin_after_expiry<S: LeaseStore, A: StreamApi>(
     let joined = loop {
         match Membership::join(&crew.context, crew.stream_names()).await {
             Ok(joined) => break joined,
-            // What needs somebody's help may get it while this worker waits.
+            // The operator may fix the problem while this worker waits.
             Err(error) => {
                 crew.context.emit_store_failure("join", &error);
                 crew.context.clock.sleep(crew.settings().heartbeat_interval_ms()).await;
@@ -265,7 +265,8 @@ fn mark_all_lost<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Nobody has to wait for an id of this worker under which nothing runs any more.
+/// Fences the retired ids under which nothing runs any more, so that no other worker has to wait
+/// for them.
 async fn fence_retired_ids<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     ghosts: &mut Vec<RetiredId>,
@@ -280,8 +281,8 @@ async fn fence_retired_ids<S: LeaseStore, A: StreamApi>(
     *ghosts = left;
 }
 
-/// KCL's layout: moves the heart of every lease, finished ones too. A row that is slow doesn't keep
-/// the others waiting, now or at the next turn.
+/// KCL's layout: renews every lease, finished ones too. A slow row does not delay the others, now
+/// or in the next round.
 fn renew_all<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     room: &Arc<Semaphore>,
@@ -292,7 +293,7 @@ fn renew_all<S: LeaseStore, A: StreamApi>(
         let (crew, room) = (crew.clone(), room.clone());
         renewals.spawn(async move {
             let _room = room.acquire().await;
-            // A lease that waits before it is released is held all the same.
+            // A lease that waits before its release is still held.
             if held.state() != HandleState::Releasing || !held.is_delivery_stopped() {
                 held.renew(&crew.context).await;
             }

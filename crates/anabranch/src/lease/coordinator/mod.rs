@@ -1,11 +1,13 @@
-//! The coordinator: which shards this worker reads.
+//! The coordinator: decides which shards this worker reads.
 //!
 //! ```text
-//!            ┌─ heart ─► the worker's row (or each lease's, in KCL's layout)
-//! Coordinator┼─ run ───► look ─ View ─ plan ─ LeaseMove ─ act ─► Held ─ ready ─► Grip
-//!            │             ▲                                                      │
-//!            │             └──────── give: pass, release ◄── finish ──────────────┘
-//!            └─ audit ─► holes, finished rows, gone workers, re-created streams
+//!            ┌─ membership ─► heartbeats: the worker's row (or each lease's, in KCL's layout)
+//! Coordinator┼─ run ─► FleetPoller ─ FleetView ─ plan ─ LeaseMove ─ execute_moves ─► HeldLease
+//!            │           ▲                                                              │
+//!            │           │                                   GateTracker opens its gate │
+//!            │           │                                                              ▼
+//!            │           └────── begin_release: hand over, release ◄── finish ─── LeaseHandle
+//!            └─ audit ─► holes, finished rows, gone workers, recreated streams
 //! ```
 
 use std::future::Future;
@@ -42,47 +44,47 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// One worker of an application. Dropped, it stops at once, as in a crash.
+/// One worker of an application. Dropping it stops it at once, as in a crash.
 #[derive(Debug)]
 pub struct Coordinator<S: LeaseStore, A: StreamApi> {
-    /// What the tasks share.
+    /// State shared by the tasks.
     shared: Arc<CoordinatorShared<S, A>>,
-    /// The task that beats.
+    /// The heartbeat task.
     heartbeat: JoinSet<()>,
-    /// The tasks that look and audit.
+    /// The poll loop and the audit.
     tasks: JoinSet<()>,
 }
 
-/// A stream that is ready to be read.
+/// A stream that was opened and can be read.
 #[derive(Debug)]
 pub(crate) struct ReadyStream(ActiveStream);
 
-/// How a stop ended.
+/// The result of [`Coordinator::stop`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum StopResult {
-    /// Every lease was passed on or given back, and the worker has left.
+    /// Every lease was handed over or released, and the worker has left.
     Left,
-    /// Every lease was given back, but the store did not take the farewell. Nobody waits for this
-    /// worker's leases; others remove its row once it has been silent for a lease time.
+    /// Every lease was released, but the store did not accept the worker's departure. No other
+    /// worker waits for its leases. Its row is removed once it has been silent for a lease time.
     ///
-    /// In KCL's layout: this worker is still named on leases that it asked for. One that is passed to
-    /// it is taken by others after its lease time.
+    /// In KCL's layout, leases that this worker asked for still name it. If one is handed over to
+    /// it, others take that lease after its lease time.
     LeaveFailed,
-    /// These leases could not be given back in time: handlers still run, or the store did not
-    /// answer. The worker has not left, so nobody takes them before the lease time is over. Exit
+    /// These leases could not be released in time: handlers still run, or the store did not answer.
+    /// The worker has not left, so no other worker takes them before the lease time is over. Exit
     /// with an error.
     Unreleased {
-        /// Which.
+        /// Keys of the leases that were not released.
         leases: Vec<LeaseKey>,
     },
 }
 
 impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
-    /// Checks the store and the streams, makes the first rows, joins the fleet and begins to take
-    /// leases. Each grip that arrives is the right to read one shard.
+    /// Checks the store and the streams, creates the first rows, joins the fleet and begins to take
+    /// leases. Each handle that the receiver yields is the right to read one shard.
     ///
-    /// What may pass by itself is waited for; an error needs somebody's help.
+    /// Retries transient failures. An `Err` needs operator action.
     pub async fn start(
         store: Arc<S>,
         api: Arc<A>,
@@ -130,25 +132,25 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         Ok((Self { shared: crew, heartbeat: heart, tasks }, receiver))
     }
 
-    /// The worker's id for its present join.
+    /// Returns the worker's id. It changes with every join.
     pub fn worker(&self) -> WorkerId {
         self.shared.held_leases.member().id.clone()
     }
 
-    /// The leases that this worker holds, by key.
+    /// Returns the keys of the leases that this worker holds, in order.
     pub fn leases(&self) -> Vec<LeaseKey> {
         self.shared.held_leases.keys()
     }
 
-    /// Reads one more stream. All workers of an application should read the same streams: what one
-    /// of them doesn't read, the others level out late.
+    /// Starts reading one more stream. All workers of an application should read the same streams:
+    /// leases of a stream that one worker does not read are balanced late by the others.
     pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), CoordinatorStartError> {
         let opened = self.open_stream(stream).await?;
         self.read_stream(opened)
     }
 
-    /// Makes a stream ready to be read. That may take as long as somebody changes the stream, so it
-    /// borrows nothing: whoever asked can do other things meanwhile.
+    /// Opens a stream, so that it can be read. This can last as long as a change of the stream, so
+    /// the future borrows nothing and the caller can do other work meanwhile.
     pub(crate) fn open_stream(
         &self,
         stream: StreamSettings,
@@ -162,7 +164,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         }
     }
 
-    /// Reads a stream that is ready.
+    /// Starts reading an opened stream.
     pub(crate) fn read_stream(
         &self,
         ReadyStream(stream): ReadyStream,
@@ -175,8 +177,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         Ok(())
     }
 
-    /// Reads a stream no longer: its shards are drained for up to `grace_ms`, and given back.
-    /// Returns the leases that were not given back in time.
+    /// Stops reading a stream: drains its shards for up to `grace_ms` milliseconds and releases
+    /// them. Returns the leases that were not released in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
         let key = self.shared.key_of(stream).or_else(|| self.shared.missing.key_of(stream));
         let stream = &key.unwrap_or_else(|| stream.clone());
@@ -186,28 +188,30 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         self.shared.drain(grace_ms, &removed, |key| key.stream == *stream).await
     }
 
-    /// Waits until no stream is left to read because the last one was deleted, or deleted and
-    /// created again, or because the table is now worked on by a fleet of KCL 3.x. The worker holds nothing then, and is to be stopped.
+    /// Waits until no stream is left to read: the last one was deleted or recreated, a KCL 3.x
+    /// fleet now works on the table, or the lease table is gone. The worker takes no more leases
+    /// and must be stopped.
     pub async fn wait_refused(&self) -> CoordinatorStartError {
         self.shared.wait_refused().await
     }
 
-    /// Waits until one of the coordinator's tasks has panicked: it then works no longer, and is to be
-    /// stopped.
+    /// Waits until one of the coordinator's tasks has panicked. The coordinator no longer works
+    /// then, and must be stopped.
     pub async fn wait_for_panic(&self) {
         self.shared.task_guard.wait_for_panic().await;
     }
 
-    /// Drains every shard for up to `grace_ms`, gives the leases back and leaves. The last writes
-    /// have the time of one call on top, all of them together.
+    /// Drains every shard for up to `grace_ms` milliseconds, releases the leases and leaves. All
+    /// final writes together get one more call timeout.
     pub async fn stop(mut self, grace_ms: u64) -> StopResult {
         let crew = &self.shared;
         crew.begin_stop();
         let over_ms = crew.drain_expires_ms(crew.now_ms().saturating_add(grace_ms));
         let native = crew.context.store.layout() == Layout::Native;
         let member = crew.held_leases.member();
-        // If the store does not take the word, the leases are given back all the same. What is cut
-        // off here may still land, so nothing but the farewell follows it, which then fails.
+        // The leases are released even if the store does not accept the announcement. A write that
+        // is cut off here may still be applied. Only `leave` writes the row after it, and is then
+        // refused.
         let retire = async {
             if native {
                 tokio::select! {
@@ -231,7 +235,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             let names_stay = !crew.held_leases.requests().is_empty();
             return if names_stay { StopResult::LeaveFailed } else { StopResult::Left };
         }
-        // It may have joined again meanwhile.
+        // The worker may have rejoined in the meantime.
         let member = crew.held_leases.member();
         let left = tokio::select! {
             biased;
@@ -242,16 +246,16 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     }
 }
 
-// The parts of a coordinator: if one of them panics, the whole has ended.
+// Panic detection: if one of the coordinator's tasks panics, the coordinator has ended.
 //
-// Without its heart, or without the task that takes and gives leases, a worker would hold what
-// nobody reads, and nobody else could have it.
+// Without its heartbeats, or without the task that takes and releases leases, a worker would hold
+// leases that it does not read and that no other worker could take.
 
-/// What the parts have in common. Clones share it.
+/// Detects a panic in any of the coordinator's tasks. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaskGuard(CancellationToken);
 
-/// Tells if it is dropped by a panic.
+/// Cancels the token if it is dropped by a panic.
 struct PanicNotifier(CancellationToken);
 
 impl Drop for PanicNotifier {
@@ -263,17 +267,17 @@ impl Drop for PanicNotifier {
 }
 
 impl TaskGuard {
-    /// Runs one of them.
+    /// Wraps a task, so that its panic is detected.
     pub(super) fn run<F: Future<Output = ()>>(&self, work: F) -> impl Future<Output = ()> + use<F> {
         let guard = PanicNotifier(self.0.clone());
         async move {
-            // The work is dropped first.
+            // `work` is dropped before the guard.
             let _guard = guard;
             work.await;
         }
     }
 
-    /// Waits until one of them has panicked.
+    /// Waits until a wrapped task has panicked.
     pub(super) async fn wait_for_panic(&self) {
         self.0.cancelled().await;
     }

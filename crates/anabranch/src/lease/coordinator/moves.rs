@@ -1,7 +1,7 @@
-//! Carries out the planner's moves by conditional writes.
+//! Execution of the planner's moves by conditional writes.
 //!
-//! Each move is one attempt. A move that fails, or whose reply is lost, is left to the next look:
-//! the rows say what became of it, and the planner what is to be done then.
+//! Each move is one attempt. A move that fails, or whose reply is lost, is left to the next poll:
+//! the rows show its result, and the planner decides what to do then.
 
 use super::shared::CoordinatorShared;
 use crate::event::LeaseEvent;
@@ -18,14 +18,14 @@ use anabranch_model::lease::{
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// For how many pauses between hurried looks a plan is carried out. What is left is planned anew:
-/// on a slow store the others have moved meanwhile, and old moves would only be refused.
+/// Time for which a plan is carried out, in busy poll intervals. The rest is planned again: on a
+/// slow store other workers have moved meanwhile, and old moves would only be refused.
 const FRESH_PAUSES: u64 = 2;
 
-/// How often a name is sent to a row of KCL's whose owner keeps writing to it.
+/// Maximum number of attempts to write a request to a KCL row whose owner keeps writing to it.
 const ASKS: u32 = 4;
 
-/// Carries out the moves, some at a time, while the look that they rest on is fresh.
+/// Executes the moves with bounded concurrency, while the poll that they are based on is fresh.
 pub(super) async fn execute_moves<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     me: &WorkerId,
@@ -53,7 +53,7 @@ pub(super) async fn execute_moves<S: LeaseStore, A: StreamApi>(
     while attempts.join_next().await.is_some() {}
 }
 
-/// Another worker asked for a lease: whoever reads it is to drain it.
+/// Has the reader of a lease drain it, because another worker asked for it.
 pub(super) fn request_drain<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     held: &Arc<HeldLease>,
@@ -96,7 +96,7 @@ async fn execute<S: LeaseStore, A: StreamApi>(
             }
         }
         LeaseMove::RequestHandOver { lease, term } => request_lease(crew, me, lease, term).await,
-        // Nothing runs under these: they were passed or taken late.
+        // No shard runs under these leases: they were handed over to this worker, or taken, late.
         LeaseMove::HandOver { lease, term, to } => {
             let pass = LeaseChange::HandOver { owner: me.clone(), term, to: to.clone() };
             if change(crew, &lease, pass).await {
@@ -111,8 +111,8 @@ async fn execute<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Asks for a lease. KCL's counter moves with every checkpoint of its owner, so there a name that
-/// came behind one is sent again.
+/// Asks for a lease. KCL's counter moves with every checkpoint of its owner, so a request that came
+/// after one is sent again.
 async fn request_lease<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     me: &WorkerId,
@@ -143,15 +143,15 @@ async fn request_lease<S: LeaseStore, A: StreamApi>(
                 learn(crew, now);
                 break;
             }
-            // The name may be on the row.
+            // The request may be on the row.
             WriteResult::Unknown => return,
         }
     }
     crew.held_leases.forget_request(&lease);
 }
 
-/// KCL's layout: takes back the names of a worker that no longer wants the leases, and gives back
-/// those that were passed to it meanwhile. There nobody else could tell that it has left.
+/// KCL's layout: withdraws this worker's requests for leases that it no longer wants, and releases
+/// those that were handed over to it meanwhile. KCL has no row that shows others that it has left.
 pub(super) async fn withdraw_requests<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     me: &WorkerId,
@@ -207,7 +207,7 @@ async fn change<S: LeaseStore, A: StreamApi>(
     attempt(crew, "move a lease", &write).await.is_some()
 }
 
-/// Makes one attempt. Returns the row, if the write was applied.
+/// Makes one attempt. Returns the row if the write was applied.
 async fn attempt<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     what: &'static str,
@@ -227,7 +227,7 @@ async fn attempt<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Notes what a refused write has shown.
+/// Records the row that was returned with a refused write.
 fn learn<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, now: StoredRow) {
     if let StoredRow::Lease(row) = now {
         crew.learned.add(*row);
@@ -243,14 +243,15 @@ async fn take<S: LeaseStore, A: StreamApi>(
     let sent_ms = crew.now_ms();
     let take = LeaseChange::Take { taker: me.clone(), term };
     let write = Write::lease(key, take, crew.context.rng.nonce());
-    // A stop waits for the answer: a lease that it left behind would be nobody's for a lease time.
+    // A stop waits for the answer: a lease taken behind its back would have no live owner for a
+    // lease time.
     let _taking = crew.held_leases.begin_take();
     if let Some(StoredRow::Lease(lease)) = attempt(crew, "take", &write).await {
         add_held_lease(crew, me, *lease, sent_ms);
     }
 }
 
-/// Holds a lease that was taken. The row is the one that the take returned.
+/// Adds a lease that was taken. `lease` is the row that the take returned.
 pub(super) fn add_held_lease<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     me: &WorkerId,
@@ -269,8 +270,8 @@ pub(super) fn add_held_lease<S: LeaseStore, A: StreamApi>(
     if *me == member.id && crew.held_leases.insert(&member, held.clone()) {
         crew.context.emit(LeaseEvent::LeaseTaken { lease: key.clone(), worker: me.clone(), term });
     }
-    // The stream may have been removed while the take was on its way: the lease goes back unread.
-    // Asked once it is among the holdings, so that a removal from now on finds it there.
+    // The stream may have been removed while the take was in flight: the lease is then released
+    // unread. Checked after the insertion, so that a later removal finds the lease.
     if !crew.reads(&key.stream) {
         held.stop_delivery();
         held.request_drain(crew.now_ms(), DrainReason::StreamRemoved);
@@ -278,18 +279,18 @@ pub(super) fn add_held_lease<S: LeaseStore, A: StreamApi>(
     }
 }
 
-// What becomes of a lease when its grip comes back.
+// Effects of a returned handle:
 //
-// | the grip | native | KCL's layout |
+// | handle | native | KCL's layout |
 // |---|---|---|
-// | drained for another worker | passed on; taken again if that worker no longer asks | the same |
+// | drained for another worker | handed over; retaken if that worker no longer asks | the same |
 // | drained otherwise | released | released |
-// | ended | released, so that the row names nobody | kept until the row goes |
+// | ended | released, so that the row names no owner | kept until the row is removed |
 // | failed | released after a pause | released after a pause |
 // | of a lost lease | nothing is written | nothing is written |
 
-/// Gives back what came back, and everything else that is to be given back. Returns whether a
-/// shard has ended: then there may be rows of its children that no look has shown.
+/// Starts the release of returned leases and of all others that are to be released. Returns true if
+/// a shard has ended: rows of its children may exist that no poll has shown.
 pub(super) fn process_finished<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     gives: &mut JoinSet<()>,
@@ -309,7 +310,8 @@ pub(super) fn process_finished<S: LeaseStore, A: StreamApi>(
     ended
 }
 
-/// Does the same for a task that has panicked, while the worker stops.
+/// Waits until a task has panicked, then processes finished leases in place of the poll loop. Runs
+/// while the worker stops, and never returns.
 pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
 ) {
@@ -321,7 +323,7 @@ pub(super) async fn process_finished_until_dropped<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Lets go of a lease that is lost.
+/// Drops a lost lease.
 pub(super) fn drop_lost<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     held: &Arc<HeldLease>,
@@ -331,7 +333,7 @@ pub(super) fn drop_lost<S: LeaseStore, A: StreamApi>(
     crew.context.emit(LeaseEvent::LeaseLost { lease: held.taken_row().key.clone() });
 }
 
-/// Begins to give a lease back or to pass it on.
+/// Starts to release a lease or to hand it over.
 pub(super) fn begin_release<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     held: &Arc<HeldLease>,
@@ -363,7 +365,8 @@ pub(super) fn begin_release<S: LeaseStore, A: StreamApi>(
     }));
 }
 
-/// Others may have a go at once when this worker is stopping.
+/// Waits for the failure backoff. Ends early if the worker stops, so that others can take the lease
+/// at once.
 async fn pause<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
     let until_ms = crew.now_ms() + crew.settings().failure_backoff;
     while crew.now_ms() < until_ms && !crew.is_stopping() {
@@ -403,10 +406,10 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
             {
                 own.term = row.term;
                 match row.hand_over {
-                    // An older write of mine moved KCL's counter.
+                    // An older write of this worker moved KCL's counter.
                     HandOver::Requested { taker }
                         if taker == to && why == WriteRefusal::TermMoved => {}
-                    // Another worker asks by now.
+                    // Another worker has asked since.
                     HandOver::Requested { taker } if taker != to => to = taker,
                     _ => return retake(crew, held, &own).await,
                 }
@@ -419,7 +422,8 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Whether the row is still this worker's. Each write of an owner moves KCL's counter.
+/// Returns true if the row still belongs to this worker. Each write of an owner moves KCL's
+/// counter.
 fn is_mine<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     own: &LeaseToken,
@@ -431,8 +435,8 @@ fn is_mine<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Nobody asks any more. The pass may still be on its way, so the reading goes on under a new term
-/// only.
+/// Takes the lease again, because no worker asks for it any more. The hand-over may still be
+/// applied, so reading continues only under a new term.
 async fn retake<S: LeaseStore, A: StreamApi>(
     crew: &Arc<CoordinatorShared<S, A>>,
     held: &Arc<HeldLease>,
@@ -448,7 +452,7 @@ async fn retake<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Carries a write to its end while the heart beats.
+/// Retries a write until its result is known or the lease expires.
 async fn write_while_alive<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     held: &HeldLease,

@@ -1,4 +1,4 @@
-//! Looks at the store: cheap while nothing changes.
+//! Polls of the store, which are cheap while nothing changes, and their schedule.
 
 use super::gates::GateTracker;
 use super::shared::CoordinatorShared;
@@ -14,15 +14,15 @@ use anabranch_model::lease::fleet_view::FleetView;
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, WorkerId, WorkerRow, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long after a version was first seen the leases are listed once more. On DynamoDB a query is
-/// not isolated from a transaction on another partition: a look can show the version of a change
-/// that the list after it lacks.
+/// Delay after the first sight of a version until the leases are listed once more, in milliseconds.
+/// On DynamoDB a query is not isolated from a transaction on another partition. So a poll can show
+/// the version of a change that the list after it lacks.
 const SETTLED_MS: u64 = 1_000;
 
-/// The shortest and the longest pause after a list that the store throttled.
+/// Shortest and longest pause after a throttled list, in milliseconds.
 const THROTTLED_MS: [u64; 2] = [500, 16_000];
 
-/// A pause after lists that the store throttled.
+/// A pause after throttled lists.
 #[derive(Clone, Copy, Debug)]
 struct ListBackoff {
     pause_ms: u64,
@@ -30,7 +30,7 @@ struct ListBackoff {
 }
 
 impl ListBackoff {
-    /// The pause after one more throttled list: twice the one before.
+    /// Returns the pause after one more throttled list, twice as long as the previous one.
     fn next(before: Option<Self>, now_ms: u64) -> Self {
         let [shortest_ms, longest_ms] = THROTTLED_MS;
         let pause_ms = before.map_or(shortest_ms, |it| (it.pause_ms * 2).min(longest_ms));
@@ -38,24 +38,26 @@ impl ListBackoff {
     }
 }
 
-/// What this worker has seen of the fleet.
+/// This worker's knowledge of the fleet.
 #[derive(Debug)]
 pub(super) struct FleetPoller {
-    /// What the planner goes by.
+    /// Input of the planner.
     pub(super) view: FleetView,
     /// The leases of each stream, as last listed.
     rows: BTreeMap<StreamName, Vec<Lease>>,
-    /// The version that was read before the list.
+    /// The version that was read before that list.
     version: Option<u64>,
-    /// When a list shows all of that version for certain, until there was one.
+    /// Time from which a list is certain to show all of that version. `None` once there was such a
+    /// list.
     settled_ms: Option<u64>,
-    /// When the leases were listed.
+    /// Time of the last list.
     listed_ms: Option<u64>,
-    /// Whether that list left out a row that can't be read. Nothing tells when it can be read again.
+    /// True if the last list left out an unreadable row. No version shows when such a row is
+    /// readable again.
     left_out: bool,
-    /// Until when no list is asked for, after one that the store throttled, and that pause.
+    /// Pause after a throttled list, if there is one.
     throttled: Option<ListBackoff>,
-    /// How many workers and leases were told of last.
+    /// Numbers of workers and leases that were last reported.
     told: (usize, usize),
 }
 
@@ -73,8 +75,8 @@ impl FleetPoller {
         }
     }
 
-    /// Looks once. Returns whether the version shows that anything but hearts has moved since
-    /// the last look.
+    /// Polls once. Returns true if the leases were listed because the version or the set of streams
+    /// had changed. Heartbeats don't move the version.
     pub(super) async fn poll<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -83,7 +85,7 @@ impl FleetPoller {
     ) -> Result<bool, StoreError> {
         let tools = &*crew.context;
         let look = tools.poll().await?;
-        // A list that is only due shows nothing new, and nobody has to hurry for it.
+        // A list that is only periodically due shows no change, so it does not speed up the polls.
         let same_streams = streams.iter().eq(self.rows.keys());
         let known = look.version.is_some() && look.version == self.version && same_streams;
         let now_ms = tools.clock.now_ms();
@@ -109,9 +111,9 @@ impl FleetPoller {
         Ok(listed && !known && look.version.is_some())
     }
 
-    /// Lists the leases. Returns whether that succeeded. In the native layout the heartbeats are read
-    /// apart from the leases: while lists are throttled, workers are watched by the leases that were
-    /// listed last, and a write that rests on an old row is refused.
+    /// Lists the leases. Returns false if the store throttled the list and the last one can be
+    /// used. That is possible in the native layout, where heartbeats are read separately: a write
+    /// based on a stale row is refused.
     async fn list_if_possible<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -134,7 +136,7 @@ impl FleetPoller {
         }
     }
 
-    /// Takes in rows that are newer than the list.
+    /// Replaces listed rows by newer ones.
     fn learn(&mut self, rows: Vec<Lease>) {
         for row in rows {
             if let Some(known) = self.row_mut(&row.key)
@@ -149,7 +151,7 @@ impl FleetPoller {
         self.throttled.is_none_or(|throttled| now_ms >= throttled.until_ms)
     }
 
-    /// Judges the gates by the rows that were listed last.
+    /// Evaluates the gates by the rows that were listed last.
     pub(super) fn update_gates<S: LeaseStore, A: StreamApi>(
         &self,
         crew: &CoordinatorShared<S, A>,
@@ -158,7 +160,7 @@ impl FleetPoller {
         ready.evaluate(crew, &self.rows);
     }
 
-    /// Tells how large the fleet is, when that has changed.
+    /// Emits the size of the fleet when it has changed.
     fn emit_fleet_size<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -179,7 +181,7 @@ impl FleetPoller {
         }
     }
 
-    /// The version is read before the list, so the list shows that version or a later one.
+    /// Lists the leases. The version is read before, so the list shows that version or a later one.
     async fn list<S: LeaseStore, A: StreamApi>(
         &mut self,
         crew: &CoordinatorShared<S, A>,
@@ -189,7 +191,8 @@ impl FleetPoller {
         let listed = tools.list_recent(streams).await?;
         self.left_out = listed.iter().any(|(_, listing)| !listing.unreadable.is_empty());
         self.rows = listed.into_iter().map(|(stream, listing)| (stream, listing.rows)).collect();
-        // A row may be older than my take of it. By the old one I would take too many.
+        // A listed row may be older than this worker's take of it. By the old row the planner would
+        // take too many leases.
         let may_be_old = tools.store.layout() == Layout::Kcl;
         for held in crew.held_leases.all().iter().filter(|_| may_be_old) {
             let taken = held.taken_row();
@@ -210,7 +213,7 @@ impl FleetPoller {
         self.listed_ms.is_none_or(|ms| tools.clock.now_ms() >= ms + pause_ms)
     }
 
-    /// A lease as last listed.
+    /// Returns a lease as last listed.
     pub(super) fn row(&self, key: &LeaseKey) -> Option<&Lease> {
         let rows = self.rows.get(&key.stream)?;
         let at = rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
@@ -223,7 +226,7 @@ impl FleetPoller {
         rows.get_mut(at)
     }
 
-    /// Whether a lease of a stream was listed that a worker owns or asks for.
+    /// Returns true if a listed lease of the stream is owned or requested by the worker.
     pub(super) fn is_named(&self, stream: &StreamName, worker: &WorkerId) -> bool {
         let names = |row: &Lease| {
             let asks = matches!(&row.hand_over, HandOver::Requested { taker } if taker == worker);
@@ -232,7 +235,7 @@ impl FleetPoller {
         self.rows.get(stream).is_some_and(|rows| rows.iter().any(names))
     }
 
-    /// Whether the leases of a stream were listed.
+    /// Returns true if the leases of the stream were listed.
     pub(super) fn knows(&self, stream: &StreamName) -> bool {
         self.rows.contains_key(stream)
     }
@@ -280,39 +283,39 @@ fn lease_snapshot(lease: &Lease, phase: LeasePhase) -> LeaseSnapshot {
     }
 }
 
-// How soon the next look comes: sooner while leases change hands, later where a look costs much.
+// The poll schedule: polls come sooner while leases change hands, later where a poll is expensive.
 
-/// For how long looks come fast after something has changed, in milliseconds.
+/// Time for which polls come fast after a change, in milliseconds.
 const HURRY_FOR_MS: u64 = 2_000;
 
-/// For how long the return of further leases brings no look forward, in milliseconds.
+/// Time for which further finished shards don't speed up polls, in milliseconds.
 const NO_RETURN_HURRIES_MS: u64 = 20_000;
 
-/// The least pause between two looks in KCL's layout, in milliseconds: there every look is a scan.
+/// Minimum pause between two polls in KCL's layout, in milliseconds: there every poll is a scan.
 const KCL_LOOK_MS: u64 = 1_000;
 
-/// How many times sooner the next look comes in KCL's layout while leases change hands.
+/// Factor by which polls come sooner in KCL's layout while leases change hands.
 const KCL_HURRY: u64 = 3;
 
-/// The longest pause between two looks in KCL's layout, in lease times: that of Java's taker.
+/// Maximum pause between two polls in KCL's layout, in lease times: that of Java's taker.
 const KCL_LONGEST_LEASE_TIMES: u64 = 2;
 
-/// How often the pause is doubled at most while the store throttles looks.
+/// Maximum number of times that the pause is doubled while the store throttles polls.
 const MOST_DOUBLED: u32 = 6;
 
-/// How soon the next look comes.
+/// Schedule of the next poll.
 #[derive(Debug)]
 pub(super) struct PollSchedule {
-    /// Until when looks come fast.
+    /// End of the period in which polls come fast.
     hurry_until_ms: u64,
-    /// When a lease that came back last brought looks forward.
+    /// Time at which a finished shard last sped up the polls.
     returned_ms: Option<u64>,
-    /// How often the pause between two looks is doubled, because the store throttles them.
+    /// Number of times that the pause is doubled because the store throttles polls.
     doubled: u32,
 }
 
 impl PollSchedule {
-    /// A worker that starts looks fast.
+    /// Creates a schedule that polls fast at first.
     pub(super) fn new(now_ms: u64) -> Self {
         Self { hurry_until_ms: now_ms + HURRY_FOR_MS, returned_ms: None, doubled: 0 }
     }
@@ -322,8 +325,8 @@ impl PollSchedule {
         self.hurry_until_ms = now_ms + HURRY_FOR_MS;
     }
 
-    /// Notes that leases came back whose end made rows. After a reshard they come one by one for a
-    /// long time, so only the first brings looks forward.
+    /// Notes that a shard has finished, which created rows for its children. After a reshard shards
+    /// finish one by one for a long time, so only the first one speeds up the polls.
     pub(super) fn note_finished_shard(&mut self, now_ms: u64) {
         if self.returned_ms.is_none_or(|ms| now_ms >= ms + NO_RETURN_HURRIES_MS) {
             self.returned_ms = Some(now_ms);
@@ -335,22 +338,23 @@ impl PollSchedule {
         now_ms < self.hurry_until_ms
     }
 
-    /// Notes that the store has throttled a look.
+    /// Notes that the store has throttled a poll.
     pub(super) fn throttled(&mut self) {
         self.doubled = (self.doubled + 1).min(MOST_DOUBLED);
     }
 
-    /// Notes that a look succeeded.
+    /// Notes that a poll succeeded.
     pub(super) fn note_poll(&mut self) {
         self.doubled = self.doubled.saturating_sub(1);
     }
 
-    /// When the next look is due in KCL's layout, if the last one ended at `looked_ms`. A look is a
-    /// scan of the whole table, whose units Java's workers need too. So what the store suggests for a
-    /// table of its size holds (`look_ms`), and a store that throttles is asked less often.
+    /// Returns the time of the next poll in KCL's layout, if the last one ended at `looked_ms`. A
+    /// poll scans the whole table and uses read units that Java's workers need too. So the interval
+    /// configured, or suggested by the store for a table of that size (`look_ms`), applies, and a
+    /// store that throttles is polled less often.
     ///
-    /// Where that leaves room, a look comes at `expiry_ms`, when a lease that its owner has not
-    /// renewed expires. A stream that has not been listed yet waits for no pace.
+    /// Unless the store throttles, a poll also comes at `expiry_ms`, when a lease that its owner
+    /// has not renewed expires. A stream that was not listed yet is polled after the minimum pause.
     pub(super) fn kcl_due_ms(
         &self,
         settings: &CoordinatorSettings,
@@ -371,11 +375,11 @@ impl PollSchedule {
     }
 }
 
-/// What may bring a look in KCL's layout forward.
+/// Reasons to poll earlier in KCL's layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyPoll {
-    /// When the next lease expires whose owner does not seem to renew it.
+    /// Earliest expiry of a lease that its owner does not seem to renew.
     pub(super) expiry_ms: Option<u64>,
-    /// Whether a stream is read that was not listed yet.
+    /// True if a stream is read that was not listed yet.
     pub(super) unlisted: bool,
 }

@@ -1,4 +1,4 @@
-//! The loop that looks, plans and acts.
+//! The coordinator's main loop: polls the store, plans and executes moves.
 
 use super::CoordinatorStartError;
 use super::gates::GateTracker;
@@ -17,29 +17,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// The least pause between two looks, in milliseconds, whoever asks for one.
+/// Minimum pause between two polls, in milliseconds, whatever wakes the loop.
 const BREATH_MS: u64 = 10;
 
-/// The pause before names that could not be taken back are tried again, in milliseconds.
+/// Pause before requests that could not be withdrawn are tried again, in milliseconds.
 const UNASK_AGAIN_MS: u64 = 500;
 
-/// The loop's own memory.
+/// State of the loop.
 struct CoordinatorLoop<S: LeaseStore, A: StreamApi> {
-    /// What the tasks share.
     crew: Arc<CoordinatorShared<S, A>>,
-    /// What was seen of the fleet.
+    /// The fleet as last polled.
     sight: FleetPoller,
-    /// What is known of the gates.
     ready: GateTracker,
-    /// Leases on their way back.
+    /// Releases and hand-overs in progress.
     gives: JoinSet<()>,
-    /// How soon the next look comes.
+    /// Schedule of the next poll.
     pace: PollSchedule,
-    /// Since when the store says that it has no table of leases.
+    /// Time since which the store reports that it has no lease table.
     missing_since_ms: Option<u64>,
 }
 
-/// Looks, plans and acts for ever. `surveyed` is what was seen of the table at the start.
+/// Runs the loop forever. `surveyed` is the probe of the table at the start.
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(
     crew: Arc<CoordinatorShared<S, A>>,
     surveyed: ProbeBaseline,
@@ -100,9 +98,9 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         self.hand_out_handles();
     }
 
-    /// Does what needs no look: leases that came back are given back, those that another worker was
-    /// seen to ask for are drained, and names that are to go are taken back. A stop waits for that,
-    /// and looks may be throttled.
+    /// Does the work that needs no poll. It releases returned leases, drains leases that another
+    /// worker asked for, and withdraws obsolete requests. A stop waits for this work, and polls may
+    /// be throttled.
     async fn handle_own_leases(&mut self) {
         while self.gives.try_join_next().is_some() {}
         let kcl = self.layout() == Layout::Kcl;
@@ -117,15 +115,15 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         withdraw_requests(&self.crew, &self.crew.held_leases.member().id).await;
     }
 
-    /// Whether a move goes on by itself: whoever reads the shard is draining it, for a long time
-    /// perhaps.
+    /// Returns true if a move needs no action: the reader is already draining the shard, which may
+    /// take long.
     fn is_being_drained(&self, step: &LeaseMove) -> bool {
         let LeaseMove::HandOver { lease, .. } = step else { return false };
         self.crew.held_leases.get(lease).is_some_and(|held| held.is_draining())
     }
 
-    /// Forgets the names of this worker that a later write took off the row. A name moves no
-    /// counter, so a row with a higher one was read after the name was written.
+    /// Forgets requests of this worker that a later write removed from the row. A request moves no
+    /// counter, so a row with a higher counter was read after the request was written.
     fn forget_asked(&self, me: &WorkerId) {
         for (lease, term) in self.crew.held_leases.requests() {
             let Some(row) = self.sight.row(&lease).filter(|row| row.term > term) else { continue };
@@ -136,9 +134,9 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         }
     }
 
-    /// A table that is gone for a lease time does not come back by itself, and to make it anew would
-    /// forget what was done: that is for somebody to decide. Nothing is held by then, since no beat
-    /// was taken.
+    /// Stands down once the lease table has been missing for a lease time. Recreating it would
+    /// forget all checkpoints, so that is the operator's decision. No lease is held by then, since
+    /// no beat was applied.
     fn check_store_gone(&mut self, error: StoreError) {
         if !matches!(error, StoreError::Missing { .. }) {
             self.missing_since_ms = None;
@@ -155,9 +153,9 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         self.crew.context.store.layout()
     }
 
-    /// Whether a move may be made, which may change it. A worker that is stopping begins nothing,
-    /// nor does one that reads the stream no longer, and a lost lease whose reading has not stopped
-    /// is not begun again.
+    /// Returns true if a move may be made. Turns a retake that is not wanted into a release. A
+    /// worker begins nothing while it is stopping, or on a stream that it no longer reads. It does
+    /// not take a lost lease again while its reading goes on.
     fn may_make(&self, step: &mut LeaseMove, running: &BTreeSet<LeaseKey>) -> bool {
         let begins = |lease: &LeaseKey| !self.crew.is_stopping() && self.crew.reads(&lease.stream);
         match step {
@@ -180,7 +178,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         self.pace.note_hand_over(self.crew.now_ms());
     }
 
-    /// Leases that the list shows to be others'.
+    /// Drops the leases that the list shows under another owner.
     fn drop_leases_of_others(&mut self) {
         for held in self.crew.held_leases.all() {
             let key = &held.taken_row().key;
@@ -190,8 +188,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         }
     }
 
-    /// Whether a listed row is later than the take and not of this worker. A lease on its way back
-    /// has changed hands by its own write.
+    /// Returns true if a listed row is newer than the take and belongs to another worker. A lease
+    /// that is being released was changed by this worker's own write.
     fn is_handed_over(&self, held: &HeldLease, row: Option<&Lease>) -> bool {
         if matches!(held.state(), HandleState::Releasing) {
             return false;
@@ -202,8 +200,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         later && (!mine || self.layout() == Layout::Native)
     }
 
-    /// Hands out the grips of those leases whose gate is open. One that is to be drained goes back
-    /// as it is.
+    /// Hands out the handles of leases whose gate is open. A lease that is to be drained is
+    /// returned unread.
     fn hand_out_handles(&self) {
         if self.crew.is_stopping() {
             return;
@@ -214,7 +212,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
                 continue;
             }
             let Ok(room) = self.crew.handles.try_reserve() else {
-                // Without anyone who reads, a worker would only keep leases from the others.
+                // Without a reader of the shards, this worker would only keep leases from the
+                // others.
                 if self.crew.handles.is_closed() {
                     self.crew.begin_stop();
                 }
@@ -256,7 +255,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         }
     }
 
-    /// Waits until a look is due. What wakes the loop before is done without one.
+    /// Waits until a poll is due. Wake-ups before that are handled without a poll.
     async fn pause_kcl(&mut self) {
         let crew = self.crew.clone();
         let (clock, looked_ms) = (&crew.context.clock, crew.now_ms());
@@ -292,7 +291,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
         self.pace.kcl_due_ms(crew.settings(), crew.poll_interval_ms(), looked_ms, now_ms, sooner)
     }
 
-    /// Whether names of this worker are to be taken back.
+    /// Returns true if this worker has requests to withdraw.
     fn has_requests_to_withdraw(&self) -> bool {
         let crew = &self.crew;
         let asked = crew.held_leases.requests();

@@ -1,4 +1,4 @@
-//! What the tasks of a coordinator share.
+//! State shared by the tasks of a coordinator.
 
 use super::held_leases::HeldLeases;
 use super::{CoordinatorSettings, CoordinatorStartError, LeaseContext, StreamSettings, TaskGuard};
@@ -13,50 +13,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 
-/// What the tasks of a coordinator share.
+/// State shared by the tasks of a coordinator.
 #[derive(Debug)]
 pub(super) struct CoordinatorShared<S: LeaseStore, A: StreamApi> {
-    /// What every part works with.
     pub(super) context: Arc<LeaseContext<S, A>>,
-    /// The leases that this worker holds.
     pub(super) held_leases: HeldLeases,
-    /// The streams that are read.
+    /// The streams that are read, by the name that their rows lie under.
     streams: Mutex<BTreeMap<StreamName, ActiveStream>>,
-    /// The streams that are read no longer while a lease of theirs may still be on its way to this
-    /// worker, and since when their rows say nothing of it.
+    /// Streams that are no longer read, while a lease of theirs may still reach this worker. The
+    /// value is the time since which their rows have not named this worker.
     removed_streams: Mutex<BTreeMap<StreamName, u64>>,
-    /// The streams that the service reported as missing.
+    /// Streams that the service reported as missing.
     pub(super) missing: MissingStreams,
-    /// What refused writes have shown.
+    /// Rows returned with refused writes.
     pub(super) learned: LearnedRows,
-    /// Where grips go.
+    /// Sends handles to the reader of the shards.
     pub(super) handles: mpsc::Sender<LeaseHandle<S, A>>,
-    /// Wakes the loop that looks.
+    /// Wakes the poll loop.
     pub(super) wake: Arc<Notify>,
-    /// Has the heart beat at once, to say which streams are read by now.
+    /// Makes the heartbeat task beat at once, to publish the list of streams that are read.
     pub(super) reads_changed: Notify,
-    /// Whether the worker is stopping.
     stopping: AtomicBool,
-    /// Why the last stream is read no longer, once none is left.
+    /// The reason why the last stream is no longer read. Set when none is left.
     refusal: Mutex<Option<CoordinatorStartError>>,
-    /// Tells that there is such a reason.
+    /// Notified when `refusal` is set.
     refused: Notify,
-    /// The coordinator's tasks, of which none may panic unnoticed.
+    /// Detects a panic in any of the coordinator's tasks.
     pub(super) task_guard: TaskGuard,
 }
 
 /// A stream that is read.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveStream {
-    /// What the coordinator was told about it, under the name that its rows lie under.
+    /// Settings of the stream, under the name that its rows lie under.
     pub(super) settings: StreamSettings,
-    /// What it is called.
     pub(super) names: StreamNames,
-    /// Its ARN, which no other stream has.
+    /// The ARN, which is unique to this stream.
     pub(super) arn: String,
-    /// When it was created.
+    /// Creation time, in milliseconds since 1970.
     pub(super) created_ms: u64,
-    /// How its rows are kept.
+    /// The protocol by which its rows are kept.
     pub(super) protocol: Protocol,
 }
 
@@ -66,7 +62,7 @@ impl ActiveStream {
         self.settings.name.clone()
     }
 
-    /// Whether this is one of the stream's names.
+    /// Returns true if `name` is one of the stream's names.
     pub(super) fn has_name(&self, name: &StreamName) -> bool {
         self.settings.name == *name || self.names.contains(name) || self.arn == name.as_str()
     }
@@ -105,30 +101,31 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.context.clock.now_ms()
     }
 
-    /// The pause between two looks while nothing happens, in milliseconds.
+    /// Returns the pause between two polls of an idle worker, in milliseconds.
     pub(super) fn poll_interval_ms(&self) -> u64 {
         self.settings().poll_interval.unwrap_or_else(|| self.context.store.poll_interval())
     }
 
-    /// The streams that are read, by name.
+    /// Returns the streams that are read, ordered by name.
     pub(super) fn streams(&self) -> Vec<ActiveStream> {
         self.lock_streams().values().cloned().collect()
     }
 
-    /// Their names.
+    /// Returns the names of the streams that are read, in order.
     pub(super) fn stream_names(&self) -> Vec<StreamName> {
         self.lock_streams().keys().cloned().collect()
     }
 
-    /// The names of those whose rows are looked at: read, or left.
+    /// Returns the names of the streams whose rows are polled: those that are read, and removed
+    /// ones.
     pub(super) fn polled_streams(&self) -> Vec<StreamName> {
         let mut names: BTreeSet<_> = self.stream_names().into_iter().collect();
         names.extend(self.lock_removed().keys().cloned());
         names.into_iter().collect()
     }
 
-    /// Looks no longer at streams that were left and whose rows have said nothing of this worker
-    /// for a lease time: nobody hands it a lease of theirs any more.
+    /// Stops polling removed streams whose rows have not named this worker for a lease time: no
+    /// worker will hand it a lease of theirs any more.
     pub(super) fn forget_removed_streams(&self, names_me: impl Fn(&StreamName) -> bool) {
         let (now_ms, patience_ms) = (self.now_ms(), self.settings().lease_time_ms);
         self.lock_removed().retain(|stream, since_ms| {
@@ -139,25 +136,26 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         });
     }
 
-    /// Whether a stream is read.
+    /// Returns true if the stream is read.
     pub(super) fn reads(&self, stream: &StreamName) -> bool {
         self.lock_streams().contains_key(stream)
     }
 
-    /// The name that the rows of a stream lie under, if it is read, by any of its names.
+    /// Returns the name that the rows of a stream lie under, if it is read. `name` may be any of
+    /// its names.
     pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
         let streams = self.lock_streams();
         streams.values().find(|stream| stream.has_name(name)).map(ActiveStream::key)
     }
 
-    /// When a stream that is read was created.
+    /// Returns the creation time of a stream that is read.
     pub(super) fn created_ms(&self, stream: &StreamName) -> Option<u64> {
         self.lock_streams().get(stream).map(|stream| stream.created_ms)
     }
 
     pub(super) fn add_stream(&self, stream: ActiveStream) {
         let mut streams = self.lock_streams();
-        // Under whatever name it was read before.
+        // It may be missing under another of its names.
         self.missing.remove_arn(&stream.arn);
         self.insert(&mut streams, stream);
     }
@@ -168,7 +166,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.wake.notify_one();
     }
 
-    /// Stops reading a stream, and asking for it if it is missing.
+    /// Stops reading a stream. If it is missing, stops asking for it.
     pub(super) fn remove_stream(&self, stream: &StreamName) {
         let mut streams = self.lock_streams();
         streams.remove(stream);
@@ -177,20 +175,20 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.lock_removed().insert(stream.clone(), self.now_ms());
     }
 
-    /// Says on the worker's row which streams it reads by now, so that the others deal by it at
-    /// once. The heart does it: a write to that row may not be cut off, and nobody waits for a
-    /// store that does not answer.
+    /// Makes the heartbeat task publish the list of streams on the worker's row, so that other
+    /// workers plan by it at once. The heartbeat task does it because a write to that row must not
+    /// be cut off, and because callers must not wait for an unresponsive store.
     pub(super) fn announce_streams(&self) {
         self.reads_changed.notify_one();
     }
 
-    /// Reads a stream no longer, from this moment on: it is not the one that the application knows.
+    /// Stops reading a stream for good, at once: it is not the one that the application knows.
     pub(super) fn refuse(&self, why: CoordinatorStartError, stream: &StreamName) {
         self.remove_stream(stream);
         self.drain_refused(why, stream);
     }
 
-    /// Drains a refused stream at once. Without another one to read, the worker is refused too.
+    /// Drains a refused stream at once. If no other stream is left to read, refuses the worker too.
     fn drain_refused(&self, why: CoordinatorStartError, stream: &StreamName) {
         let other = DrainReason::StreamRecreated;
         self.request_drain(self.now_ms(), &other, |key| key.stream == *stream);
@@ -200,8 +198,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         }
     }
 
-    /// Stops reading a stream that the service reports as missing. The audit asks for it again while
-    /// other streams are read: one wrong answer must not end the reading of a stream.
+    /// Stops reading a stream that the service reports as missing. The audit asks for it again
+    /// while other streams are read: one wrong answer must not end the reading of a stream.
     pub(super) fn mark_missing(&self, stream: &StreamName) {
         let mut streams = self.lock_streams();
         let Some(read) = streams.remove(stream) else { return };
@@ -211,8 +209,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.drain_refused(CoordinatorStartError::MissingStream { stream: stream.clone() }, stream);
     }
 
-    /// Reads a missing stream again, unless it was removed meanwhile or the worker is stopping.
-    /// Returns whether it is read.
+    /// Reads a missing stream again, unless it was removed in the meantime or the worker is
+    /// stopping. Returns true if it is read.
     pub(super) fn resume_stream(&self, stream: &StreamName) -> bool {
         let mut streams = self.lock_streams();
         let Some(found) = self.missing.remove(stream) else { return false };
@@ -224,8 +222,8 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         true
     }
 
-    /// Takes nothing any more, and gives back in order what it has: the table is not to be worked on
-    /// any longer.
+    /// Takes no more leases, and drains and releases those that are held: the table must not be
+    /// used any longer.
     pub(super) fn stand_down(&self, why: CoordinatorStartError) {
         let mut streams = self.lock_streams();
         streams.clear();
@@ -248,7 +246,6 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         }
     }
 
-    /// Whether the worker is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -258,7 +255,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.wake.notify_one();
     }
 
-    /// Asks for leases to be drained.
+    /// Requests a drain of the leases for which `of` holds.
     pub(super) fn request_drain(
         &self,
         deadline_ms: u64,
@@ -273,7 +270,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.wake.notify_one();
     }
 
-    /// Has leases drained and given back. Returns those that are left when the time is over.
+    /// Drains and releases leases. Returns those that are left when the time is over.
     pub(super) async fn drain(
         &self,
         grace_ms: u64,
@@ -291,19 +288,19 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
         self.held_leases.keys().into_iter().filter(of).collect()
     }
 
-    /// When a drain with this deadline is over: whoever drains until then needs some time for the
-    /// last writes.
+    /// Returns the time at which a drain with this deadline is over. A handler may use all of the
+    /// time up to its deadline, so the final writes get one more call timeout.
     pub(super) fn drain_expires_ms(&self, deadline_ms: u64) -> u64 {
         deadline_ms.saturating_add(self.settings().call_timeout)
     }
 
     fn lock_removed(&self) -> MutexGuard<'_, BTreeMap<StreamName, u64>> {
-        // Each change is whole before the lock goes, so a panic leaves no half of one.
+        // Each change is complete before the lock is released, so a panic leaves a consistent map.
         self.removed_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<StreamName, ActiveStream>> {
-        // Each change is one insertion or removal, so a panic leaves no half of one.
+        // Each change is one insertion or removal, so a panic leaves a consistent map.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -311,70 +308,71 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
 // Streams that the service reported as missing while others are read. The audit asks for them
 // again, in case that answer was wrong.
 
-/// The first pause before a missing stream is asked for again. Each one is twice as long as the one
-/// before it, up to the pause between two audits.
+/// First pause before a missing stream is asked for again, in milliseconds. The pause doubles each
+/// time, up to the audit interval.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
-/// The streams that are missing, by name.
+/// The missing streams, by name.
 #[derive(Debug, Default)]
 pub(super) struct MissingStreams(Mutex<BTreeMap<StreamName, MissingStream>>);
 
-/// A stream that was read until the service said that it is gone.
+/// A stream that was read until the service reported it as missing.
 #[derive(Debug)]
 struct MissingStream {
     stream: ActiveStream,
-    /// When it is asked for again.
+    /// Time of the next check.
     due_ms: u64,
-    /// The pause before that.
+    /// Pause before that check.
     pause_ms: u64,
 }
 
-/// What became of a missing stream.
+/// The result of checking a missing stream.
 enum RecheckResult {
-    /// It is there, and it is the one that was read.
+    /// The stream exists, and is the one that was read.
     Same,
-    /// Another one of the same name is there, created at this moment.
+    /// Another stream of the same name exists, created at this time (milliseconds since 1970).
     Other(u64),
-    /// It is still missing, or nothing is known.
+    /// The stream is still missing, or the check failed.
     StillMissing,
 }
 
 impl MissingStreams {
-    /// Adds a stream that is missing since now.
+    /// Adds a stream that is missing as of `now_ms`.
     pub(super) fn add(&self, stream: ActiveStream, now_ms: u64) {
         let (due_ms, pause_ms) = (now_ms.saturating_add(FIRST_PAUSE_MS), FIRST_PAUSE_MS);
         let name = stream.settings.name.clone();
         self.lock().insert(name, MissingStream { stream, due_ms, pause_ms });
     }
 
-    /// Removes a stream that is read again, or that its user removed.
+    /// Removes a stream that is read again or that the user removed.
     pub(super) fn remove(&self, stream: &StreamName) -> Option<ActiveStream> {
         self.lock().remove(stream).map(|missing| missing.stream)
     }
 
-    /// Removes a stream that is read under another name.
+    /// Removes the stream with this ARN, which is read under another name.
     pub(super) fn remove_arn(&self, arn: &str) {
         self.lock().retain(|_, missing| missing.stream.arn != arn);
     }
 
-    /// Removes all streams.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Returns the name that the rows of a missing stream lie under, by any of its names.
+    /// Returns the name that the rows of a missing stream lie under. `name` may be any of its
+    /// names.
     pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
         let missing = self.lock();
         let mut streams = missing.values().map(|missing| &missing.stream);
         streams.find(|stream| stream.has_name(name)).map(ActiveStream::key)
     }
 
-    /// Returns when the next one is asked for.
+    /// Returns the time of the next check.
     pub(super) fn next_due_ms(&self) -> Option<u64> {
         self.lock().values().map(|missing| missing.due_ms).min()
     }
 
-    /// Returns those that are due now, and has them due again later.
+    /// Returns the streams that are due now, and schedules their next check. `most_ms` bounds the
+    /// pause.
     fn due(&self, now_ms: u64, most_ms: u64) -> Vec<ActiveStream> {
         let mut missing = self.lock();
         let due = missing.values_mut().filter(|missing| missing.due_ms <= now_ms);
@@ -387,12 +385,12 @@ impl MissingStreams {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamName, MissingStream>> {
-        // Each change is one insertion, removal or pair of assignments of numbers.
+        // Each change is one insertion, one removal or a pair of assignments of numbers.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks for the missing streams that are due, and reads those again that are there.
+/// Checks the missing streams that are due, and resumes those that exist again.
 pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
     for stream in crew.missing.due(crew.now_ms(), crew.settings().audit_interval) {
         let name = stream.key();
@@ -435,20 +433,21 @@ async fn find<S: LeaseStore, A: StreamApi>(
     }
 }
 
-// Rows that refused writes have shown. They are newer than the list that the writes rested on, which
-// may be old where the store throttles lists: without them the same writes would be made again.
+// Rows returned with refused writes. They are newer than the list on which the writes were based,
+// which may be stale while the store throttles lists. Without them the same writes would be
+// attempted again.
 
-/// The rows that refused writes have shown since the last look.
+/// Rows returned with refused writes since the last poll.
 #[derive(Debug, Default)]
 pub(super) struct LearnedRows(Mutex<Vec<Lease>>);
 
 impl LearnedRows {
-    /// Notes a row that a refused write has shown.
+    /// Adds a row that was returned with a refused write.
     pub(super) fn add(&self, row: Lease) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(row);
     }
 
-    /// Takes out what was noted.
+    /// Takes out all rows.
     pub(super) fn take(&self) -> Vec<Lease> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

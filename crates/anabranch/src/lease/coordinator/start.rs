@@ -1,4 +1,4 @@
-//! Why a worker can't start, and what it does first.
+//! The start of a worker: preparing the store, opening streams, and the reasons for refusing them.
 
 use super::first_sync::{first_sync, has_first_rows};
 use super::shared::{ActiveStream, CoordinatorShared};
@@ -18,42 +18,43 @@ use anabranch_model::position::Position;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
 
-/// The longest that one attempt to make the table is waited for, in milliseconds. It may be large,
-/// and others may be making it.
+/// Time limit of one attempt to create the table, in milliseconds. The table may be large, and
+/// other workers may be creating it.
 const PREPARE_MS: u64 = 120_000;
 
-/// Why a worker can't start, or can't read one more stream.
+/// Error of starting a worker or of adding a stream.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorStartError {
-    /// There is no such stream.
+    /// The stream does not exist.
     #[error("stream {stream} does not exist: create it, or correct its name or region")]
     MissingStream {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// The stream is on its way out.
+    /// The stream is being deleted.
     #[error(
         "stream {stream} is being deleted: wait until it is gone, create it again, and start with a new application name"
     )]
     DeletedStream {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// Another stream has the name now.
+    /// The stream was deleted and created again, as its creation time shows.
     #[error(
         "stream {stream} was deleted and created again (at {found_ms} ms since 1970; this \
          application has read the one of {known_ms}): its checkpoints say nothing about the new \
          stream; start with a new application name, or delete the application's leases"
     )]
     StreamRecreated {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
-        /// The creation time that the application knows.
+        /// Creation time that the application knows, in milliseconds since 1970.
         known_ms: u64,
-        /// The creation time that the service tells.
+        /// Creation time that the service reports, in milliseconds since 1970.
         found_ms: u64,
     },
-    /// Another stream has the name now, as a row of KCL's table shows, which keeps no creation time.
+    /// The stream was deleted and created again, as a row of KCL's table shows. KCL keeps no
+    /// creation time.
     #[error(
         "stream {stream} was deleted and created again: the checkpoint {checkpoint} of {shard} lies \
          before the first record of the stream that has the name now (created at {found_ms} ms \
@@ -61,34 +62,34 @@ pub enum CoordinatorStartError {
          application name, or delete the application's leases"
     )]
     ForeignCheckpoint {
-        /// The stream's name.
+        /// Name of the stream.
         stream: StreamName,
         /// The shard of the row.
         shard: ShardId,
-        /// The row's checkpoint.
+        /// The checkpoint of the row.
         checkpoint: Position,
-        /// The creation time that the service tells.
+        /// Creation time that the service reports, in milliseconds since 1970.
         found_ms: u64,
     },
-    /// The stream is read already.
+    /// The stream is already being read.
     #[error("stream {stream} is being read already: name it once, by its name or by its ARN")]
     DuplicateStream {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// The service refuses what has to be asked.
+    /// A call about the stream failed permanently.
     #[error("stream {stream} can't be read")]
     Stream {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
-        /// What it said.
+        /// The error of the call.
         #[source]
         error: StreamError,
     },
-    /// Somebody else works on the lease table.
+    /// The lease table is used by something else.
     #[error("the lease table must not be touched: {hindrance}")]
     TableInUse {
-        /// Who, and what to do.
+        /// The other user of the table, and what to do.
         hindrance: String,
     },
     /// The lease store can't be used.
@@ -96,7 +97,7 @@ pub enum CoordinatorStartError {
     Store(#[from] StoreError),
 }
 
-/// The error of a store whose table or schema is not there in time.
+/// Returns the error for a store whose table or schema was not ready in time.
 fn not_ready_in_time(within_ms: u64) -> StoreError {
     let seconds = within_ms / 1_000;
     StoreError::Unreachable {
@@ -106,7 +107,7 @@ fn not_ready_in_time(within_ms: u64) -> StoreError {
     }
 }
 
-/// Makes the store's table or schema, and waits for a store that can't be reached.
+/// Creates the store's table or schema. Waits for a store that can't be reached.
 pub(super) async fn prepare<S: LeaseStore, A>(
     tools: &LeaseContext<S, A>,
 ) -> Result<(), CoordinatorStartError> {
@@ -125,13 +126,13 @@ pub(super) async fn prepare<S: LeaseStore, A>(
     }
 }
 
-// What has to be true before a stream is read: it is there, it is the one that the application
-// knows, and the first rows are made.
+// Conditions for reading a stream: it exists, it is the one that the application knows, and the
+// first rows are created.
 
-/// The pause between two attempts, in milliseconds.
+/// Pause between two attempts, in milliseconds.
 pub(super) const PAUSE_MS: u64 = 1_000;
 
-/// Checks a stream and makes its first rows. Waits for what may pass by itself.
+/// Checks a stream and creates its first rows. Retries transient failures.
 pub(super) async fn open<S: LeaseStore, A: StreamApi>(
     tools: &Arc<LeaseContext<S, A>>,
     settings: StreamSettings,
@@ -153,9 +154,8 @@ pub(super) async fn open<S: LeaseStore, A: StreamApi>(
 
 /// A stream that can be used.
 struct UsableStream {
-    /// What the service says of it.
+    /// The service's description of the stream.
     summary: StreamSummary,
-    /// What it is called.
     names: StreamNames,
     /// The name that its rows lie under.
     key: StreamName,
@@ -163,10 +163,9 @@ struct UsableStream {
 
 /// Waits until the stream can be used.
 ///
-/// A change of the shards takes minutes, or hours where there are many, and workers that crash
-/// meanwhile have to come back: whoever has rows reads on from them through any reshard, as those
-/// do that were running when it began. The first rows come from a list, and that is to be one of a
-/// stream that stands still.
+/// A reshard takes minutes, or hours with many shards, and workers that crash meanwhile must be
+/// able to restart. An application that has rows reads on from them through any reshard. The first
+/// rows come from a shard list, so they wait until the stream is ACTIVE.
 async fn wait_until_usable<S: LeaseStore, A: StreamApi>(
     tools: &LeaseContext<S, A>,
     settings: &StreamSettings,
@@ -205,7 +204,8 @@ async fn wait_until_usable<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// Finds out what a stream is called, and which of its names its rows lie under. `None`: not now.
+/// Determines the stream's names, and which of them its rows lie under. Returns `None` if the
+/// attempt must be repeated.
 async fn resolve_names<S: LeaseStore, A: StreamApi>(
     tools: &LeaseContext<S, A>,
     settings: &StreamSettings,
@@ -217,7 +217,7 @@ async fn resolve_names<S: LeaseStore, A: StreamApi>(
         Err(error) => return check_retryable(tools, given, error).map(|()| None),
     };
     let key = match tools.store.layout() {
-        // KCL's rows have no name, or one of KCL's own that the store makes of this one.
+        // KCL's rows have no stream name, or KCL's own, which the store derives from this one.
         Layout::Kcl => given.clone(),
         Layout::Native => match tools.read_store(tools.store.application()).await {
             Ok(known) => names.key(|name| known.knows(name)).clone(),
@@ -230,7 +230,7 @@ async fn resolve_names<S: LeaseStore, A: StreamApi>(
     Ok(Some(UsableStream { summary, names, key }))
 }
 
-/// Whether a failed call may be made again.
+/// Emits a retryable error and returns `Ok`. Returns any other error.
 pub(super) fn check_retryable<S: LeaseStore, A>(
     tools: &LeaseContext<S, A>,
     stream: &StreamName,
@@ -247,7 +247,7 @@ pub(super) fn check_retryable<S: LeaseStore, A>(
     }
 }
 
-/// Whether a failed call of the store may be made again.
+/// Emits a store error. Returns it too, unless it is retryable.
 pub(super) fn check_store_retryable<S: LeaseStore, A>(
     tools: &LeaseContext<S, A>,
     error: StoreError,
@@ -256,7 +256,7 @@ pub(super) fn check_store_retryable<S: LeaseStore, A>(
     if error.is_retryable() { Ok(()) } else { Err(error.into()) }
 }
 
-/// The application's facts about the stream. The first worker notes them.
+/// Loads the application's facts about the stream. The first worker creates them.
 async fn load_facts<S: LeaseStore, A: StreamApi>(
     tools: &LeaseContext<S, A>,
     stream: &StreamName,
@@ -288,7 +288,8 @@ fn same_stream(
     Err(CoordinatorStartError::StreamRecreated { stream, known_ms, found_ms })
 }
 
-/// Notes when the application first started on the stream, by the service's clock.
+/// Records when the application first started on the stream, by the service's clock. Returns the
+/// facts on record, or `None` if the attempt must be repeated.
 async fn note_start<S: LeaseStore, A: StreamApi>(
     tools: &LeaseContext<S, A>,
     stream: &StreamName,
@@ -300,7 +301,7 @@ async fn note_start<S: LeaseStore, A: StreamApi>(
         Ok(list) => list,
         Err(error) => return check_retryable(tools, stream, error).map(|()| None),
     };
-    // A service that tells no time leaves the choice to this worker's clock.
+    // If the service reports no time, this worker's clock decides.
     let t0_ms = list.service_ms.unwrap_or_else(|| tools.clock.wall_ms());
     let write = Write::stream(stream, StreamChange::NoteStart { t0_ms, created_ms });
     match tools.write_once(&write).await {
@@ -311,11 +312,11 @@ async fn note_start<S: LeaseStore, A: StreamApi>(
     }
 }
 
-// A table that somebody else works on is left alone, at the start and later.
+// A table that something else uses is left alone, at the start and later.
 
-/// Looks at the table until it is clear or has to be refused. Only a table on which a fleet of KCL
-/// 3.x has worked takes time. Returns what was seen last, and since when the leases have not moved
-/// from there, by this worker's clock.
+/// Probes the table until it is clear or must be refused. Only a table that a KCL 3.x fleet has
+/// used takes time. Returns the last probe, and the time since which its leases have not moved, by
+/// this worker's clock.
 pub(super) async fn probe_table<S: LeaseStore, A>(
     tools: &LeaseContext<S, A>,
 ) -> Result<(KclProbe, u64), CoordinatorStartError> {
@@ -333,18 +334,19 @@ pub(super) async fn probe_table<S: LeaseStore, A>(
                     let leader = latest.leader.as_ref().map(|leader| leader.owner.clone());
                     tools.emit(LeaseEvent::WaitingForKcl3 { wait: ms, leader });
                 }
-                // Whoever is at work shows it sooner.
+                // A fleet that is at work shows it before `ms` is over.
                 tools.clock.sleep(ms.min(tools.settings.lease_time_ms)).await;
             }
         }
-        // Counted until the look begins, so that nothing is taken for longer than it was.
+        // Measured until the probe begins, so that the elapsed time is never overestimated.
         elapsed_ms = tools.clock.now_ms() - since_ms;
         latest = probe_once(tools).await?;
     }
 }
 
-/// Looks again while the worker is at work, and leaves the table to a fleet of KCL 3.x: its leader
-/// deals the leases, and whoever takes them as 2.x does would fight it. Returns what was seen.
+/// Probes the table while the worker runs, and leaves it to a KCL 3.x fleet if there is one. The
+/// fleet's leader assigns the leases, and a worker that takes them as 2.x does would work against
+/// it. Returns the probe.
 pub(super) async fn probe_again<S: LeaseStore, A: StreamApi>(
     crew: &CoordinatorShared<S, A>,
     start: &KclProbe,

@@ -1,4 +1,4 @@
-//! Checkpoints: fenced, and conditional on what they replace.
+//! Checkpoints: fenced writes, conditional on the checkpoint that they replace.
 
 use super::own_row::OwnRowWrite;
 use super::{HeldLease, LeaseHandle};
@@ -8,25 +8,25 @@ use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, PendingCheckpoint};
 use anabranch_model::position::Position;
 
-/// How a checkpoint ended.
+/// The result of a checkpoint.
 #[derive(Debug)]
 #[must_use]
 pub enum CheckpointResult {
-    /// The row holds it.
+    /// The row holds the checkpoint.
     Done,
-    /// The lease is lost. Nothing was written, or nobody will ever know.
+    /// The lease is lost. The checkpoint was not written, or its result can't be known.
     Lost,
-    /// It lies before the one on the row. Nothing was written.
+    /// The checkpoint lies before the one on the row. Nothing was written.
     BehindCurrent,
-    /// The store will not do it, ever.
+    /// The store rejected the write permanently.
     Failed(StoreError),
 }
 
 impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
-    /// Notes on the row up to where the shard is done, and what is announced beside it.
+    /// Writes the position up to which the shard is done, with an optional pending checkpoint.
     ///
-    /// A throttled or failing store is asked again until the lease time is over. Wait for one
-    /// checkpoint before the next: they are made one by one.
+    /// Retries a throttled or failing store until the lease expires. Checkpoints are written one at
+    /// a time: wait for one before the next.
     pub async fn checkpoint(
         &self,
         to: Checkpoint,
@@ -35,8 +35,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         self.held.checkpoint(&self.context, to, pending).await
     }
 
-    /// The same, for what the library knows to be done. If the row does not hold it when the lease
-    /// is given back, because this was dropped before the store answered, it is written then.
+    /// Does the same for progress that the library tracks. If this future is dropped before the
+    /// store answers, the checkpoint is written when the lease is released.
     pub(crate) async fn checkpoint_progress(&self, to: Checkpoint) -> CheckpointResult {
         self.held.set_unsaved(Some(to.clone()));
         let made = self.held.checkpoint(&self.context, to, None).await;
@@ -44,15 +44,15 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         made
     }
 
-    /// Notes on a row at LATEST the moment, in milliseconds since 1970, that this stands for: whoever
-    /// takes the lease next reads from there.
+    /// Replaces LATEST on the row by the moment that it stands for, in milliseconds since 1970. The
+    /// next owner reads from there.
     pub async fn pin_latest(&self, moment_ms: u64) -> CheckpointResult {
         let moment = Checkpoint::at(Position::AtTimestamp(moment_ms));
         self.checkpoint(moment, self.lease().pending.clone()).await
     }
 
-    /// Notes that so many bytes of the shard were read. The next checkpoint says on the row what
-    /// that comes to, so that leases can be levelled by it.
+    /// Counts bytes that were read from the shard. The next checkpoint writes the resulting rate to
+    /// the row, and the planner balances leases by it.
     pub fn add_read_bytes(&self, bytes: u64) {
         self.held.rate().read(bytes);
     }
@@ -65,9 +65,10 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
             let write =
                 if refuse { row.hold.refuse(nonce) } else { row.hold.allow_hand_over(nonce) };
             match self.held.write_row(&self.context, &mut row, &write).await {
-                // Where the row does not say so, whoever asked asks again, and is told again.
+                // If the row does not hold the refusal, the other worker asks again and is refused
+                // again.
                 OwnRowWrite::Done | OwnRowWrite::Rejected | OwnRowWrite::Failed(_) => break,
-                // An earlier checkpoint came late.
+                // An earlier checkpoint was applied late.
                 OwnRowWrite::CheckpointMoved => {}
                 OwnRowWrite::Lost => return,
             }
@@ -79,10 +80,10 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
 }
 
 impl HeldLease {
-    /// Writes what is done and may not be on the row yet, before the lease is given back.
+    /// Writes progress that may not be on the row yet, before the lease is released.
     pub(crate) async fn write_unsaved<S: LeaseStore, A>(&self, tools: &LeaseContext<S, A>) {
         if let Some(at) = self.unsaved() {
-            // What can't be written comes again.
+            // Records behind a failed checkpoint are redelivered.
             let _ = self.checkpoint(tools, at, None).await;
         }
     }
@@ -94,10 +95,10 @@ impl HeldLease {
         pending: Option<PendingCheckpoint>,
     ) -> CheckpointResult {
         let mut row = self.row().await;
-        // A checkpoint that is made anyway says what the shard weighs.
+        // The read rate is only written along with a checkpoint.
         let rate = self.rate().report(tools.clock.now_ms());
         loop {
-            // The moment that LATEST stands for says more, and nothing was done since.
+            // The moment that LATEST stands for is more precise, and nothing was done since.
             let to = if to == Position::Latest && is_moment(&row.checkpoint) {
                 row.checkpoint.clone()
             } else {

@@ -1,4 +1,4 @@
-//! A lease that this worker holds, as the coordinator and the grip both see it.
+//! State of a held lease, shared by the coordinator and the lease's handle.
 
 use super::{DrainReason, FinishReason, StopReason};
 use crate::clock::Clock;
@@ -13,30 +13,30 @@ use tokio::sync::{Notify, watch};
 pub(crate) struct HeldLease {
     /// The row as the take returned it.
     taken: Lease,
-    /// Under which id it is held.
+    /// The worker id under which it is held.
     owner: WorkerId,
-    /// When its stream was created, as this worker found it at its start.
+    /// Creation time of its stream, as this worker found it at its start, in milliseconds since
+    /// 1970.
     created_ms: Option<u64>,
-    /// The heart that it depends on.
+    /// The heartbeat that keeps the lease valid.
     heartbeat: Arc<Heartbeat>,
-    /// The row as this worker's own writes left it. One write at a time.
+    /// The row as this worker's own writes left it. The lock allows one write at a time.
     row: tokio::sync::Mutex<HeldRow>,
-    /// The row's checkpoint as it was last heard of, for those who can't wait for a write.
+    /// The last known checkpoint of the row, for readers that can't wait for a write.
     known_checkpoint: Mutex<Checkpoint>,
-    /// Up to where the shard is done, while the row may not hold it.
+    /// Position up to which the shard is done, while the row may not hold it.
     unsaved: Mutex<Option<Checkpoint>>,
-    /// What whoever runs the shard is asked for.
+    /// The pending stop request to the reader of the shard.
     stop: watch::Sender<PendingStop>,
-    /// Whether nothing may be delivered although the heart beats. Asked before each call of a
-    /// handler, so it is kept where no lock is needed; who waits is woken by `asked`.
+    /// True once nothing may be delivered although the heartbeat is valid. Read before each call of
+    /// a handler, so it is readable without a lock. Waiters are woken by `stop`.
     delivery_stopped: AtomicBool,
-    /// The number of the last request that was handed out.
+    /// Number of the last request that `wait_for_stop` returned.
     delivered_stop: AtomicU64,
-    /// Which worker a write to the row has shown to ask for the lease, until the coordinator knows.
+    /// The worker that the row showed as asking for the lease, until the coordinator takes it.
     requester: Mutex<Option<WorkerId>>,
-    /// How far the reading is.
     state: Mutex<HandleState>,
-    /// What is read of the shard.
+    /// Measures the bytes read from the shard.
     rate: Mutex<ReadRate>,
     /// Wakes the coordinator when the reading ends.
     wake: Arc<Notify>,
@@ -45,35 +45,35 @@ pub(crate) struct HeldLease {
 /// The row as this worker's own writes left it.
 #[derive(Debug)]
 pub(crate) struct HeldRow {
-    /// What the owner presents.
+    /// The fencing token that the owner presents with each write.
     pub(crate) hold: LeaseToken,
-    /// Up to where the shard is done.
+    /// Position up to which the shard is done.
     pub(crate) checkpoint: Checkpoint,
-    /// When the oldest write was sent of which nothing is known yet.
+    /// Time at which the oldest write without a known result was sent.
     pub(crate) unresolved_ms: Option<u64>,
 }
 
-/// What whoever runs the shard is asked for.
+/// A stop request to the reader of the shard.
 #[derive(Clone, Debug)]
 struct PendingStop {
-    /// Counts the requests.
+    /// Number of the request, counting up.
     number: u64,
-    /// What for; `None` while it may run.
+    /// Reason to stop; `None` while the shard may run.
     stop: Option<StopReason>,
 }
 
-/// How far the reading of a held lease is.
+/// State of the reading of a held lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandleState {
-    /// Nobody reads yet: the gate is closed, or nobody has asked for the grip.
+    /// Not read yet: the gate is closed, or the handle was not handed out.
     Waiting,
-    /// It is read.
+    /// The handle is out, and the shard is being read.
     Running,
-    /// The grip came back.
+    /// The handle came back.
     Finished(FinishReason),
-    /// The coordinator is giving the lease back or passing it on.
+    /// The coordinator is releasing the lease or handing it over.
     Releasing,
-    /// KCL's layout: the shard is done, and the lease is kept until its row goes.
+    /// KCL's layout: the shard is done, and the lease is kept until its row is removed.
     Retained,
 }
 
@@ -122,18 +122,18 @@ impl HeldLease {
         &self.heartbeat
     }
 
-    /// The row, for one write.
+    /// Locks the row for one write.
     pub(crate) async fn row(&self) -> tokio::sync::MutexGuard<'_, HeldRow> {
         self.row.lock().await
     }
 
-    /// The row, unless a write is under way.
+    /// Locks the row, unless a write is in progress.
     pub(in crate::lease) fn row_if_idle(&self) -> Option<tokio::sync::MutexGuard<'_, HeldRow>> {
         self.row.try_lock().ok()
     }
 
-    /// Takes in what the row says, after a write that went around this handle. Returns whether the
-    /// lease is still held.
+    /// Takes in the row after a write that bypassed this handle. Returns true if the lease is still
+    /// held.
     pub(crate) async fn update_from_row(&self, lease: &Lease) -> bool {
         let mut row = self.row.lock().await;
         let mine = row.hold.is_of(lease);
@@ -145,7 +145,7 @@ impl HeldLease {
         mine
     }
 
-    /// Notes which checkpoint the row holds.
+    /// Records the checkpoint that the row holds.
     pub(in crate::lease) fn set_known_checkpoint(
         &self,
         row: &mut HeldRow,
@@ -155,28 +155,28 @@ impl HeldLease {
         *self.lock_heard() = checkpoint.clone();
     }
 
-    /// The checkpoint that the row was last heard to hold. A write that is under way may have moved
-    /// it.
+    /// Returns the last known checkpoint of the row. A write in progress may have moved it.
     pub(crate) fn known_checkpoint(&self) -> Checkpoint {
         self.lock_heard().clone()
     }
 
-    /// Notes up to where the shard is done before that is written, and `None` once it is.
+    /// Records the position up to which the shard is done before it is written, and `None` once it
+    /// is.
     pub(in crate::lease) fn set_unsaved(&self, at: Option<Checkpoint>) {
         *self.lock_unwritten() = at;
     }
 
-    /// Up to where the shard is done, if the row may not hold it.
+    /// Returns the position up to which the shard is done, if the row may not hold it.
     pub(in crate::lease) fn unsaved(&self) -> Option<Checkpoint> {
         self.lock_unwritten().clone()
     }
 
-    /// Whether no grip is out.
+    /// Returns true if no handle is out.
     pub(crate) fn is_idle(&self) -> bool {
         self.state() != HandleState::Running
     }
 
-    /// Whether the lease is lost.
+    /// Returns true if the lease is lost.
     pub(crate) fn is_lost(&self, now_ms: u64) -> bool {
         self.stop.borrow().stop == Some(StopReason::Lost) || self.heartbeat.is_expired(now_ms)
     }
@@ -193,7 +193,7 @@ impl HeldLease {
 
     pub(in crate::lease) async fn wait_until_may_deliver(&self, clock: &Clock) -> bool {
         loop {
-            // Listens before it looks, so that no change falls in between.
+            // Subscribes before the check, so that no change is missed in between.
             let mut asked = self.stop.subscribe();
             if self.is_delivery_stopped() {
                 return false;
@@ -238,7 +238,7 @@ impl HeldLease {
         }
     }
 
-    /// Asks whoever runs the shard to drain it. Returns whether that changes anything.
+    /// Asks the reader of the shard to drain it. Returns true if that changes anything.
     pub(crate) fn request_drain(&self, deadline_ms: u64, why: DrainReason) -> bool {
         self.stop.send_if_modified(|asked| {
             let silent = why == DrainReason::StreamRecreated
@@ -253,12 +253,12 @@ impl HeldLease {
         })
     }
 
-    /// Whether it is being drained.
+    /// Returns true while a drain is requested.
     pub(crate) fn is_draining(&self) -> bool {
         matches!(self.stop.borrow().stop, Some(StopReason::Drain { .. }))
     }
 
-    /// Who asked for the lease, if it is being drained for somebody.
+    /// Returns the worker that asked for the lease, if it is being drained for one.
     pub(crate) fn draining_for(&self) -> Option<WorkerId> {
         match &self.stop.borrow().stop {
             Some(StopReason::Drain { why: DrainReason::HandOver { to }, .. }) => Some(to.clone()),
@@ -266,7 +266,7 @@ impl HeldLease {
         }
     }
 
-    /// Takes the request of another worker back. Any other reason to drain still holds.
+    /// Withdraws the request of another worker. Any other reason to drain remains.
     pub(in crate::lease) fn cancel_hand_over(&self) {
         self.stop.send_if_modified(|asked| {
             let for_another = matches!(
@@ -280,7 +280,7 @@ impl HeldLease {
         });
     }
 
-    /// Notes that the lease is lost. Nothing is delivered from this moment on.
+    /// Marks the lease as lost. Nothing is delivered from this moment on.
     pub(crate) fn mark_lost(&self) {
         self.delivery_stopped.store(true, Ordering::Release);
         self.stop.send_modify(|asked| {
@@ -289,23 +289,21 @@ impl HeldLease {
         });
     }
 
-    /// Notes that a pass or a release goes out: nothing more is delivered under this term.
+    /// Stops delivery under this term, because a hand-over or a release is about to be sent.
     pub(crate) fn stop_delivery(&self) {
         self.delivery_stopped.store(true, Ordering::Release);
         self.stop.send_modify(|_| {});
     }
 
-    /// How far the reading is.
     pub(crate) fn state(&self) -> HandleState {
         *self.lock_stage()
     }
 
-    /// Notes how far the reading is.
     pub(crate) fn set_state(&self, stage: HandleState) {
         *self.lock_stage() = stage;
     }
 
-    /// The grip comes back. The first word counts.
+    /// Records that the handle came back. Only the first call counts.
     pub(in crate::lease) fn finish(&self, how: FinishReason) {
         let mut stage = self.lock_stage();
         if matches!(*stage, HandleState::Waiting | HandleState::Running) {
@@ -314,48 +312,48 @@ impl HeldLease {
         }
     }
 
-    /// Notes that another worker was seen to ask for the lease, and wakes the coordinator.
+    /// Records that another worker asks for the lease, and wakes the coordinator.
     pub(in crate::lease) fn note_requester(&self, taker: &WorkerId) {
         *self.lock_named() = Some(taker.clone());
         self.wake.notify_one();
     }
 
-    /// Returns the worker that was seen to ask for the lease, once.
+    /// Takes out the worker that was seen to ask for the lease.
     pub(crate) fn take_requester(&self) -> Option<WorkerId> {
         self.lock_named().take()
     }
 
-    /// What is read of the shard.
+    /// Locks the read rate of the shard.
     pub(in crate::lease) fn rate(&self) -> MutexGuard<'_, ReadRate> {
-        // It is only ever wrong by what was being added.
+        // A panic can only lose the bytes that were being added.
         self.rate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_heard(&self) -> MutexGuard<'_, Checkpoint> {
-        // It is replaced as a whole, so a panic leaves no half of one.
+        // Replaced as a whole, so a panic leaves a consistent value.
         self.known_checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_unwritten(&self) -> MutexGuard<'_, Option<Checkpoint>> {
-        // It is replaced as a whole, so a panic leaves no half of one.
+        // Replaced as a whole, so a panic leaves a consistent value.
         self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_named(&self) -> MutexGuard<'_, Option<WorkerId>> {
-        // It is replaced as a whole, so a panic leaves no half of one.
+        // Replaced as a whole, so a panic leaves a consistent value.
         self.requester.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, HandleState> {
-        // A stage is one word, so a panic leaves no half of one.
+        // Replaced as a whole, so a panic leaves a consistent value.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a further request to drain makes of the one that stands. `None` if that stays as it is.
+/// Merges a further drain request into the pending stop. Returns `None` if that stays as it is.
 ///
-/// A drain for another worker may be taken back; any other reason may not, and takes its place. The
-/// sooner deadline holds.
+/// A drain for another worker can be withdrawn; any other reason can't, and replaces it. The
+/// earlier deadline applies.
 fn merge_stop(
     standing: Option<&StopReason>,
     deadline_ms: u64,

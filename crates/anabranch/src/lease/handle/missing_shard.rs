@@ -9,31 +9,32 @@ use anabranch_model::lease::{NewLease, is_same_creation};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
 
-/// What became of a shard that the service did not know.
+/// The result of resolving a shard that the service does not know.
 #[derive(Debug)]
 #[must_use]
 pub enum MissingShardResult {
-    /// No proof that it is gone: go on reading, after a pause.
+    /// There is no proof that the shard is gone: continue reading after a pause.
     NotProven,
-    /// It is gone with whatever was not read. Its keys go on in the shards that are left.
+    /// The shard is gone, and its unread records are lost. Its keys continue in the shards that are
+    /// left.
     Ended,
-    /// The stream itself is gone, or another one under the same name. The coordinator looks into
-    /// it at once, and stops reading the stream.
+    /// The stream itself is gone or was recreated. The coordinator checks it at once, and stops
+    /// reading it.
     StreamReplaced,
     /// The lease is lost.
     Lost,
-    /// The store will not do it, ever.
+    /// The store rejected the write permanently.
     Failed(StoreError),
 }
 
 impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
-    /// Has the coordinator look into the stream: the service said that it is not there.
+    /// Has the coordinator check the stream, because the service reported it as missing.
     pub(crate) fn suspect_stream(&self) {
         self.context.suspect_streams.add(&self.key().stream);
     }
 
-    /// To be asked when the service says that it has no such shard. If a full list of the same
-    /// stream proves it, the row ends and the shards that inherit its keys get rows.
+    /// Resolves a shard that the service reported as missing. If a full list of the same stream
+    /// proves that it is gone, ends its row and creates rows for the shards that inherit its keys.
     pub async fn resolve_missing(&self) -> MissingShardResult {
         let (key, api) = (self.key(), &self.context.api);
         match self.is_same_stream().await {
@@ -58,7 +59,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         };
         let heirs: Vec<NewLease> = heirs.into_iter().map(NewLease::child).collect();
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
-        // Before the row says so: whoever crashes in between would leave a loss that nobody told.
+        // Emitted before the row shows it: after a crash in between, the loss would go unreported.
         self.context.emit(LeaseEvent::ShardMissing { lease: key.clone(), successors: names });
         match self.write_end(heirs).await {
             ShardEndResult::Done => MissingShardResult::Ended,
@@ -68,7 +69,8 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         }
     }
 
-    /// Whether the stream is the one that the lease is of. `None` if nobody can tell now.
+    /// Returns true if the stream is the one that the lease belongs to, or `None` if that can't be
+    /// determined now.
     async fn is_same_stream(&self) -> Option<bool> {
         let (tools, stream) = (&self.context, &self.key().stream);
         let created_ms = match tools.describe(stream).await {
@@ -76,7 +78,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
             Err(error) if error.fault == Fault::Missing => return Some(false),
             Err(_) => return None,
         };
-        // KCL's table does not keep the creation time; this worker has known it since its start.
+        // KCL's table does not store the creation time; this worker has known it since its start.
         if self.held.created_ms().is_some_and(|known_ms| !is_same_creation(known_ms, created_ms)) {
             return Some(false);
         }

@@ -6,23 +6,23 @@ use crate::lease::write_retry::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
 use anabranch_model::lease::{HandOver, Layout, Lease, StoredRow, Write};
 
-/// How a write to the own row ended.
+/// The result of a write to the worker's own row.
 #[derive(Debug)]
 pub(crate) enum OwnRowWrite {
-    /// The row holds it.
+    /// The row holds the write.
     Done,
-    /// The row is still this worker's, and another write of its own came first.
+    /// The row still belongs to this worker, and another of its writes was applied first.
     CheckpointMoved,
     /// The lease is lost.
     Lost,
-    /// The row is as it was known, and the write breaks a rule.
+    /// The row is unchanged, and the write breaks a rule.
     Rejected,
-    /// The store will not do it, ever.
+    /// The store rejected the write permanently.
     Failed(StoreError),
 }
 
 impl HeldLease {
-    /// Carries a write to the own row to its end, and takes in what the row says.
+    /// Retries a write to the own row until its result is known, and takes in the returned row.
     pub(crate) async fn write_row<S: LeaseStore, A>(
         &self,
         tools: &LeaseContext<S, A>,
@@ -55,7 +55,8 @@ impl HeldLease {
         }
     }
 
-    /// Moves the lease's own heart (KCL's layout). A write that is under way is a beat too.
+    /// Renews the lease (KCL's layout). Skips it while a write is in progress, which renews the
+    /// lease too.
     pub(crate) async fn renew<S: LeaseStore, A>(&self, tools: &LeaseContext<S, A>) {
         if let Some(mut row) = self.row_if_idle() {
             let write = row.hold.renew(tools.rng.nonce());
@@ -75,14 +76,14 @@ impl HeldLease {
         row.hold.term = lease.term;
         self.set_known_checkpoint(row, &lease.checkpoint);
         row.unresolved_ms = None;
-        // A look may be some way off, and a checkpoint or a renewal shows the name too.
+        // The next poll may be far off, and a checkpoint or a renewal shows the request too.
         if let HandOver::Requested { taker } = &lease.hand_over
             && taker != self.owner()
             && !self.is_draining()
         {
             self.note_requester(taker);
         }
-        // In KCL's layout every write of the owner is a beat.
+        // In KCL's layout every write of the owner renews the lease.
         if tools.store.layout() == Layout::Kcl
             && !self.heartbeat().record_beat(sent_ms, tools.clock.now_ms())
         {
@@ -91,8 +92,8 @@ impl HeldLease {
     }
 }
 
-/// Whether the row is still held. In KCL's layout each write of the owner moves the counter, so an
-/// older one that came late may have moved it.
+/// Returns true if the row is still held. In KCL's layout each write of the owner moves the
+/// counter, so an older one that was applied late may have moved it.
 fn is_still_mine(layout: Layout, row: &HeldRow, lease: &Lease) -> bool {
     match layout {
         Layout::Native => row.hold.is_of(lease),

@@ -1,4 +1,4 @@
-//! The end of a shard: first the rows of its children, then their names, then the end itself.
+//! The end of a shard: creates the rows of its children, notes their names, and writes the end.
 
 use super::LeaseHandle;
 use super::own_row::OwnRowWrite;
@@ -13,30 +13,30 @@ use anabranch_model::position::Position;
 
 const NO_ROW_YET: &str = "the other parent of the merged shard has no row yet";
 
-/// How the end of a shard ended.
+/// The result of writing a shard's end.
 #[derive(Debug)]
 #[must_use]
 pub enum ShardEndResult {
     /// The row is at the shard's end, and its children have rows.
     Done,
-    /// It can't be written yet. Ask again after a pause.
+    /// The end can't be written yet. Try again after a pause.
     NotYet {
-        /// Why.
+        /// The reason for the delay.
         why: &'static str,
     },
     /// The lease is lost.
     Lost,
-    /// The store will not do it, ever.
+    /// The store rejected the write permanently.
     Failed(StoreError),
 }
 
 impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
-    /// Notes that every record of the shard is done. `children` are those that the last read
-    /// named; where it named none, one list of the shards has to name all of them.
+    /// Writes that every record of the shard is done. `children` are those that the last read
+    /// named. If it named none, one shard list must name all of them.
     ///
-    /// That there are children proves that the shard is closed, not that it was read to its end: the
-    /// caller brings the proof of that. A read that names children is one. One that names none may
-    /// err; it counts if it began after a list had named all children, which is what
+    /// Children prove that the shard is closed, not that it was read to its end: the caller must
+    /// have proof of that. A read that names children is proof. A read that names none may be
+    /// wrong. It is proof if it began after a list had named all children, which is what
     /// [`Consumer`](crate::consumer::Consumer) waits for.
     pub async fn end(&self, children: &[ChildShard]) -> ShardEndResult {
         let listed;
@@ -55,7 +55,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         }
     }
 
-    /// The rows to make for the children, or why they may not be made yet.
+    /// Returns the rows to create for the children, or the reason why they must wait.
     async fn rows_of(&self, children: &[ChildShard]) -> Result<Vec<NewLease>, &'static str> {
         let mut rows = Vec::new();
         for child in children {
@@ -72,13 +72,13 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         Ok(rows)
     }
 
-    /// Makes the rows of those that follow, notes their names, and then the end.
+    /// Creates the rows of the successors, notes their names on the row, and then writes the end.
     pub(in crate::lease) async fn write_end(&self, heirs: Vec<NewLease>) -> ShardEndResult {
         let names: Vec<ShardId> = heirs.iter().map(|heir| heir.shard.clone()).collect();
         for heir in heirs {
             let write = heir.create(&self.key().stream, self.context.rng.nonce());
             match self.context.write(&write, || self.held.heartbeat().expires_at_ms()).await {
-                // A row that can't be read is there too.
+                // A row that can't be read exists too.
                 WriteResult::Applied(_)
                 | WriteResult::Refused { why: WriteRefusal::Exists, .. }
                 | WriteResult::Failed(StoreError::UnreadableRow { .. }) => {}
@@ -117,13 +117,13 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         }
     }
 
-    /// The children by a full list, for services that don't name them at the end of a read.
+    /// Lists the children, for services that don't name them at the end of a read.
     async fn listed_children(&self) -> Result<Vec<ChildShard>, ShardEndResult> {
         let key = self.key();
         let lineage = self.list().await;
         let lineage =
             lineage.ok_or(ShardEndResult::NotYet { why: "the shards can't be listed" })?;
-        // An end without all children would leave keys to nobody.
+        // An end without all children would leave keys without a reader.
         let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
             return Err(ShardEndResult::NotYet { why: "no list names all of its children" });
         };
@@ -135,7 +135,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         Ok(children.into_iter().map(child).collect())
     }
 
-    /// Asks for a full list of the shards.
+    /// Requests a full list of the shards.
     async fn list(&self) -> Option<Lineage> {
         let (stream, api) = (&self.key().stream, &self.context.api);
         let list =
@@ -143,14 +143,17 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         list.ok().map(|list| Lineage::new(list.shards))
     }
 
-    /// KCL's workers start a merged child whose other parent has no row. So the child's row may
-    /// not come before that parent's, unless that parent is trimmed: its row was removed, or never
-    /// made, and nothing of it is left to be read. A list proves it that names the child and lacks
-    /// the parent.
+    /// Returns the rows to create in place of a child that is gone, or `None` if the child's own
+    /// row is to be created.
     ///
-    /// So does one that proves the child itself to be gone, which was born after the parent's end.
-    /// What was not read of the child is lost, and its heirs get rows in its place: they are
-    /// returned.
+    /// KCL's workers start a merged child whose other parent has no row. So the child's row must
+    /// not be created before that parent's row, unless the parent is trimmed: its row was removed
+    /// or never created, and nothing of it is left to read. A list that names the child and lacks
+    /// the parent proves that.
+    ///
+    /// A list that proves that the child itself is gone proves it too, because the child was
+    /// created after the parent's end. Unread records of such a child are lost, and its successors
+    /// get rows in its place.
     async fn successors_of_missing(
         &self,
         child: &ChildShard,
@@ -170,11 +173,11 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
             return if waits { Err(NO_ROW_YET) } else { Ok(None) };
         }
         let heirs = list.successors(&child.id, Some(&child.range)).ok_or(NO_ROW_YET)?;
-        // After the list: a row that was made meanwhile may still be read.
+        // Checked after the list: a parent whose row was created meanwhile may still be read.
         if self.other_parents_without_row(child).await? != missing {
             return Err(NO_ROW_YET);
         }
-        // The reader of a row that is there finds out by itself.
+        // If the child has a row, its reader finds out by itself.
         if self.has_row(&child.id).await? {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! The address of a lease store, as it stands on a command line or in a file of settings.
+//! The address of a lease store, as written on a command line or in a settings file.
 
 use crate::lease::{AnyStore, DynamoDbStore, MemoryStore, PostgresStore, SqliteStore, StoreError};
 use anabranch_model::lease::Layout;
@@ -7,8 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where leases are kept: `sqlite:PATH`, `postgres:URL`, `dynamodb:TABLE`, `kcl:TABLE`, `kcl` or
-/// `memory`. `?one-region` behind the name of a table takes a global table
+/// The address of a lease store: `sqlite:PATH`, `postgres:URL`, `dynamodb:TABLE`, `kcl:TABLE`,
+/// `kcl` or `memory`. The suffix `?one-region` after a table name permits a global table
 /// ([`DynamoDbStore::with_one_writing_region`]).
 ///
 /// ```
@@ -28,29 +28,29 @@ use std::str::FromStr;
 pub enum StoreAddress {
     /// In this process only.
     Memory,
-    /// In a file on this machine.
+    /// A file on this machine.
     Sqlite(PathBuf),
-    /// In a database, by its URL.
+    /// A database, by its URL.
     Postgres(String),
-    /// In a DynamoDB table of our own layout.
+    /// A DynamoDB table in the native layout.
     DynamoDb(String),
-    /// In the table of a KCL application. Without a name it is the application's.
+    /// The table of a KCL application. Defaults to the application's name.
     Kcl(Option<String>),
 }
 
-/// Why a text is not the address of a lease store. It does not repeat the text, which may hold a
-/// password.
+/// Error of parsing the address of a lease store. The message does not repeat the text, which may
+/// contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseStoreAddressError(String);
 
 const FORMS: &str = "sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE or memory";
 
-/// What takes a global table, behind the name of a table.
+/// Suffix of a table name that permits a global table.
 const ONE_REGION: &str = "?one-region";
 
 impl StoreAddress {
-    /// The DynamoDB table, where it is one.
+    /// Returns the name of the DynamoDB table, if the address is one.
     pub fn table<'a>(&'a self, application: &'a str) -> Option<&'a str> {
         match self {
             Self::DynamoDb(table) => Some(table_of(table).0),
@@ -59,9 +59,9 @@ impl StoreAddress {
         }
     }
 
-    /// The store of an application. Nothing is sent yet, and nothing is made there.
+    /// Opens the store of an application. Sends nothing and creates nothing yet.
     ///
-    /// `aws` says how DynamoDB is reached. It is awaited only where the address is a table.
+    /// `aws` is the configuration for DynamoDB. It is only awaited if the address is a table.
     pub async fn open<E: From<StoreError>>(
         &self,
         application: &str,
@@ -83,7 +83,8 @@ impl StoreAddress {
     }
 }
 
-/// The name of a table, and whether workers in one region alone use it.
+/// Splits off the suffix. Returns the name of the table, and true if workers in only one region use
+/// it.
 fn table_of(text: &str) -> (&str, bool) {
     text.strip_suffix(ONE_REGION).map_or((text, false), |table| (table, true))
 }
@@ -109,7 +110,7 @@ impl FromStr for StoreAddress {
             ("dynamodb", "") => lacks("a table, such as dynamodb:my-app"),
             ("dynamodb", table) => Ok(Self::DynamoDb(table.to_owned())),
             ("postgres" | "postgresql", "") => lacks("a URL, such as postgres://me@localhost/shop"),
-            // A URL may be given as it is, or behind the word.
+            // A URL may be given as it is, or after the prefix.
             ("postgres" | "postgresql", rest) if rest.starts_with("//") => {
                 Ok(Self::Postgres(text.to_owned()))
             }
@@ -119,7 +120,7 @@ impl FromStr for StoreAddress {
     }
 }
 
-/// The address without its password.
+/// Writes the address without its password.
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,8 +137,8 @@ impl fmt::Display for StoreAddress {
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "postgres:…".to_owned() };
     let place = rest.split(['?', '#']).next().unwrap_or_default();
-    // A password may stand behind the question mark too, and one that has a question mark in it
-    // looks like that.
+    // A password may also follow the question mark, and a password that contains a question mark
+    // looks the same.
     if rest[place.len()..].contains('@') {
         return format!("{scheme}://…");
     }

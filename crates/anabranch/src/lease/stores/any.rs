@@ -1,4 +1,4 @@
-//! A lease store of whichever kind: one type for programs that learn at run time where leases are.
+//! A lease store of any kind: one type for programs that choose the store at run time.
 
 use crate::lease::store::{LeaseStore, StoreError, StorePoll};
 use crate::lease::{DynamoDbStore, MemoryStore, PostgresStore, SqliteStore};
@@ -10,10 +10,10 @@ use anabranch_model::lease::{
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
 
-/// A lease store of whichever kind, so that a consumer over it is compiled once. Clones share one.
+/// A lease store of any kind, so that a consumer over it is compiled once. Clones share one store.
 ///
-/// [`StoreAddress::open`](crate::lease::StoreAddress::open) makes one from an address; a store that needs
-/// settings of its own becomes one with `into()`.
+/// [`StoreAddress::open`](crate::lease::StoreAddress::open) creates one from an address. A store
+/// that needs settings of its own is converted with `into()`.
 #[derive(Clone, Debug)]
 pub enum AnyStore {
     /// In this process.
@@ -22,12 +22,12 @@ pub enum AnyStore {
     Sqlite(SqliteStore),
     /// In a database.
     Postgres(Box<PostgresStore>),
-    /// In a DynamoDB table, in our layout or KCL's.
+    /// In a DynamoDB table, in the native layout or KCL's.
     DynamoDb(Box<DynamoDbStore>),
 }
 
 impl AnyStore {
-    /// Changes the settings of a DynamoDB table, where it is one.
+    /// Changes the settings of a DynamoDB store. Returns any other store unchanged.
     #[must_use]
     pub fn map_dynamodb(self, change: impl FnOnce(DynamoDbStore) -> DynamoDbStore) -> Self {
         match self {
@@ -61,7 +61,7 @@ impl From<DynamoDbStore> for AnyStore {
     }
 }
 
-/// Does the same with whichever store it is.
+/// Evaluates a call on the store, whatever its kind.
 macro_rules! on_any {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -73,8 +73,8 @@ macro_rules! on_any {
     };
 }
 
-/// Waits for whichever store it is. What a database takes to be asked is large, and would stand in
-/// each task that may ever ask one; so it is made when it is needed.
+/// Awaits a call on the store, whatever its kind. The futures of the databases are large and would
+/// enlarge every task that may call one, so they are boxed.
 macro_rules! await_any {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -86,8 +86,8 @@ macro_rules! await_any {
     };
 }
 
-/// Everything is passed on, what the trait has defaults for too: a default would stand in for what
-/// the store itself does.
+/// Forwards every method, including those with defaults: a default would replace the store's own
+/// implementation.
 impl LeaseStore for AnyStore {
     fn layout(&self) -> Layout {
         on_any!(self, store => store.layout())

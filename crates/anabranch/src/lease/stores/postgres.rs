@@ -1,4 +1,4 @@
-//! Leases in PostgreSQL: for workers on many machines.
+//! Leases in PostgreSQL, for workers on many machines.
 
 use super::sql::{CHANNEL, POSTGRES, SqlExecutor, SqlStore, StoreTimeouts, TableNames};
 use crate::lease::store::{LeaseStore, StoreError, StorePoll};
@@ -14,19 +14,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a worker needs: a beat, a look, a checkpoint and a take at the same time.
+/// Default number of connections: a heartbeat, a poll, a checkpoint and a take at the same time.
 const CONNECTIONS: usize = 4;
 
 /// Leases in PostgreSQL. Clones share their connections.
 ///
-/// The tables lie in a schema of their own, `anabranch` by default, which holds any number of
-/// applications and streams. Beside its few connections a store keeps one on which it listens for
-/// changes, once somebody asks for them.
+/// The tables are in a schema of their own, `anabranch` by default, which holds any number of
+/// applications and streams. Besides its pool, a store keeps one connection on which it listens for
+/// changes, opened on first use.
 ///
-/// All workers must speak to one server that takes writes. After a failover to a standby that
-/// lagged behind, leases are what the standby knew: use synchronous replication. A pooler in
-/// transaction mode needs no setting. Notifications don't pass it, which the store says once: changes
-/// are then seen at the next look.
+/// All workers must use the same primary server. After a failover to a standby that lagged behind,
+/// leases are as the standby had them: use synchronous replication. A pooler in transaction mode
+/// needs no setting. Notifications don't pass through it, which the store logs once; changes are
+/// then seen at the next poll.
 ///
 /// ```no_run
 /// use anabranch::lease::{LeaseStore, PostgresStore};
@@ -39,11 +39,10 @@ const CONNECTIONS: usize = 4;
 /// ```
 #[derive(Clone)]
 pub struct PostgresStore {
-    /// What the store was made from.
+    /// Settings that the store was created from.
     settings: PostgresSettings,
-    /// The store itself.
     inner: Arc<SqlStore>,
-    /// What hears of changes. Each clone remembers what it was told.
+    /// Listens for changes. Each clone tracks separately which changes it has seen.
     listener: ChangeListener,
 }
 
@@ -57,10 +56,11 @@ struct PostgresSettings {
 }
 
 impl PostgresStore {
-    /// The leases of `application` in the database at `url`, `postgres://user:password@host/name`.
+    /// Opens the leases of `application` in the database at `url`,
+    /// `postgres://user:password@host/name`.
     ///
-    /// The variables of `libpq` (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not
-    /// say. Nothing is sent before the first call: [`LeaseStore::prepare`] makes the tables.
+    /// The variables of `libpq` (`PGPASSWORD`, `PGSSLMODE` and so on) provide what the URL leaves
+    /// out. Nothing is sent before the first call. [`LeaseStore::prepare`] creates the tables.
     pub fn connect(url: &str, application: impl Into<String>) -> Result<Self, StoreError> {
         let options = crate::postgres::url::parse(url).map_err(|why| StoreError::Unusable {
             store: "PostgreSQL".to_owned(),
@@ -69,7 +69,7 @@ impl PostgresStore {
         Self::connect_with(options, application)
     }
 
-    /// The same for an address that was put together by hand.
+    /// Does the same as [`connect`](Self::connect) with connection options instead of a URL.
     pub fn connect_with(
         options: PgConnectOptions,
         application: impl Into<String>,
@@ -83,28 +83,28 @@ impl PostgresStore {
         })
     }
 
-    /// The schema that the tables lie in, `anabranch` by default. It is made if it is missing.
+    /// Sets the schema of the tables, which is created if it is missing. Default: `anabranch`.
     pub fn with_schema(self, schema: impl Into<String>) -> Result<Self, StoreError> {
         Self::of(PostgresSettings { schema: schema.into(), ..self.settings })
     }
 
-    /// How many connections the store may use at the same time, 4 by default, at least 1.
+    /// Sets the maximum number of concurrent connections, at least 1. Default: 4.
     pub fn with_connections(self, connections: usize) -> Result<Self, StoreError> {
         Self::of(PostgresSettings { connections: connections.max(1), ..self.settings })
     }
 
-    /// How long a call may take before it is given up, 2 s by default, and once more for the answer
-    /// to its `COMMIT`. Keep it well below the lease time.
+    /// Sets the time limit of a call, which applies once more to the answer to its `COMMIT`. Keep
+    /// it well below the lease time. Default: 2 s.
     pub fn with_call_timeout(mut self, call: Duration) -> Result<Self, StoreError> {
         self.settings.patience.call = call.max(Duration::from_millis(1));
         Self::of(self.settings)
     }
 
-    /// How long a write waits for a row that another transaction has locked, 0.5 s by default. A
-    /// transaction of the user's own can hold such a lock ([`PostgresStore::checkpoint_in`]), and
-    /// nobody who takes a lease may wait for it.
+    /// Sets the time that a write waits for a row that another transaction has locked. Default: 0.5
+    /// s. A transaction of the user's own can hold such a lock ([`PostgresStore::checkpoint_in`]),
+    /// and a take must not wait for it.
     pub fn with_lock_timeout(mut self, lock: Duration) -> Result<Self, StoreError> {
-        // 0 would mean no bound at all.
+        // 0 would mean no limit.
         self.settings.patience.lock = lock.max(Duration::from_millis(1));
         Self::of(self.settings)
     }
@@ -112,9 +112,9 @@ impl PostgresStore {
     /// Moves the checkpoint of a lease inside a transaction of the user's own, in the same
     /// database, so that it and the effects of the records are stored together or not at all.
     ///
-    /// From here on PostgreSQL ends the transaction if it stays idle for longer than a call may
-    /// take. Whether a transaction whose `COMMIT` got no answer was stored, the lease tells: its
-    /// row then holds `nonce`, and `to`.
+    /// From here on, PostgreSQL ends the transaction if it stays idle for longer than the call
+    /// timeout. If `COMMIT` gets no answer, the lease shows whether the transaction was stored: its
+    /// row then holds `nonce` and `to`.
     pub async fn checkpoint_in(
         &self,
         transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,

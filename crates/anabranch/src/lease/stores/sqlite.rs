@@ -1,4 +1,4 @@
-//! Leases in a SQLite file: for all processes of one machine.
+//! Leases in a SQLite file, for all processes of one machine.
 
 use super::sql::{DatabaseAddress, SQLITE, SqlExecutor, SqlStore, StoreTimeouts, TableNames};
 use crate::lease::store::{LeaseStore, StoreError, StorePoll};
@@ -14,15 +14,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// Reads go on beside a write that waits for another process.
+/// Number of connections: reads continue while a write waits for another process.
 const CONNECTIONS: usize = 2;
-/// One lock covers the file, so one write at a time.
+/// Number of concurrent writes: one lock covers the file.
 const WRITERS: usize = 1;
 
-/// Leases in a SQLite file, shared by all processes of one machine that open it. Clones share
-/// their connections.
+/// Leases in a SQLite file, shared by all processes of one machine that open it. Clones share their
+/// connections.
 ///
-/// The file may hold other tables too, and several applications. It must lie on a local disk:
+/// The file may also hold other tables, and several applications. It must be on a local disk:
 /// SQLite's locks don't work over a network.
 ///
 /// ```
@@ -40,15 +40,14 @@ const WRITERS: usize = 1;
 /// ```
 #[derive(Clone)]
 pub struct SqliteStore {
-    /// What the store was made from.
+    /// Settings that the store was created from.
     settings: SqliteSettings,
-    /// The store itself.
     inner: Arc<SqlStore>,
-    /// Which file it was when the tables were made or found.
+    /// Identity of the file when the tables were created or found.
     prepared: Arc<OnceLock<FileId>>,
 }
 
-/// Which file stands at a path: a file that takes the place of another is not the same.
+/// Identity of the file at a path. It changes when another file replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FileId {
     device: u64,
@@ -63,9 +62,9 @@ struct SqliteSettings {
 }
 
 impl SqliteStore {
-    /// The leases of `application` in the file at `path`, which is made if it is missing.
+    /// Opens the leases of `application` in the file at `path`, which is created if it is missing.
     ///
-    /// The file is opened with the first call: [`LeaseStore::prepare`] makes the tables.
+    /// The file is opened with the first call. [`LeaseStore::prepare`] creates the tables.
     pub fn open(
         path: impl AsRef<Path>,
         application: impl Into<String>,
@@ -78,16 +77,16 @@ impl SqliteStore {
         Self::of(settings)
     }
 
-    /// What the names of the tables begin with: letters, digits and `_`. `anabranch_` by default.
+    /// Sets the prefix of the table names: letters, digits and `_`. Default: `anabranch_`.
     pub fn with_table_prefix(self, prefix: impl Into<String>) -> Result<Self, StoreError> {
         Self::of(SqliteSettings { prefix: prefix.into(), ..self.settings })
     }
 
-    /// Moves the checkpoint of a lease inside a transaction of the user's own, on the same file,
-    /// so that it and the effects of the records are stored together or not at all.
+    /// Moves the checkpoint of a lease inside a transaction of the user's own, on the same file, so
+    /// that it and the effects of the records are stored together or not at all.
     ///
-    /// Begin the transaction with `BEGIN IMMEDIATE`: one that reads first can't be sure to write.
-    /// While it is open, nobody else writes to the file, a beat of this worker included. Keep it
+    /// Begin the transaction with `BEGIN IMMEDIATE`: one that reads first may fail to write. While
+    /// it is open, nothing else can write to the file, not even this worker's heartbeat. Keep it
     /// short.
     pub async fn checkpoint_in(
         &self,
@@ -108,7 +107,7 @@ impl SqliteStore {
             .filename(&settings.path)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            // A checkpoint that was acknowledged outlives a power cut.
+            // An acknowledged checkpoint survives a power failure.
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(patience.call.mul_f64(0.8))
             .disable_statement_logging();
@@ -124,10 +123,10 @@ impl SqliteStore {
         Ok(Self { settings, inner: Arc::new(inner), prepared: Arc::default() })
     }
 
-    /// The store, while its file is the one that it was prepared on.
+    /// Returns the store, while its file is the one that it was prepared on.
     ///
-    /// An open connection goes on with a file that was deleted, and a new one makes another file in
-    /// its place: then two fleets would own the same shards, each in a file of its own.
+    /// An open connection continues with a deleted file, and a new connection creates another file
+    /// in its place. Two fleets would then own the same shards, each in its own file.
     fn store(&self) -> Result<&SqlStore, StoreError> {
         match self.prepared.get() {
             Some(file) if FileId::of(&self.settings.path) != Some(*file) => {
@@ -152,7 +151,7 @@ impl FileId {
         Some(Self { device: about.dev(), inode: about.ino() })
     }
 
-    /// Elsewhere a file in use can't be removed.
+    /// On other systems a file in use can't be removed.
     #[cfg(not(unix))]
     fn of(_: &Path) -> Option<Self> {
         Some(Self { device: 0, inode: 0 })

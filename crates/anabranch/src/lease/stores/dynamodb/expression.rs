@@ -1,50 +1,49 @@
-//! What a write changes and which condition it has, in DynamoDB's expression language.
+//! Changes and conditions of a write, in DynamoDB's expression language.
 
 use super::item::AttributeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::collections::HashMap;
 
-/// One write to one item: a value, so that it can be sent again, alone or in a transaction.
+/// One write to one item. A value, so that it can be sent again, alone or in a transaction.
 #[derive(Clone, PartialEq, Debug)]
 pub(in crate::lease) struct WriteRequest {
-    /// The key of the item.
     pub(in crate::lease) key: AttributeMap,
-    /// What to do to it.
     pub(in crate::lease) action: WriteAction,
-    /// What changes, and under which condition.
+    /// The changes and the condition.
     pub(in crate::lease) expression: Expression,
 }
 
-/// What to do to an item.
+/// The action on an item.
 #[derive(Clone, PartialEq, Debug)]
 pub(in crate::lease) enum WriteAction {
-    /// Write it whole. Only ever for an item that must not exist.
+    /// Writes a whole item. Only used for an item that must not exist.
     Put(AttributeMap),
-    /// Change some attributes and leave the others as they are.
+    /// Changes some attributes and leaves the others as they are.
     Update,
-    /// Remove it.
+    /// Removes the item.
     Delete,
 }
 
 impl WriteRequest {
-    /// Makes an item that must not exist.
+    /// Creates an item that must not exist.
     pub(in crate::lease) fn create(key: AttributeMap, item: AttributeMap) -> Self {
         let expression = key.keys().fold(Expression::default(), |e, name| e.when_absent(name));
         Self { key, action: WriteAction::Put(item), expression }
     }
 
-    /// Changes an item.
+    /// Updates an item.
     pub(in crate::lease) fn update(key: AttributeMap, expression: Expression) -> Self {
         Self { key, action: WriteAction::Update, expression }
     }
 
-    /// Removes an item.
+    /// Deletes an item.
     pub(in crate::lease) fn delete(key: AttributeMap, expression: Expression) -> Self {
         Self { key, action: WriteAction::Delete, expression }
     }
 }
 
-/// Attribute names always go through placeholders: many plain words are reserved.
+/// Changes and conditions on attributes. Attribute names always go through placeholders, because
+/// many plain words are reserved.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(in crate::lease) struct Expression {
     names: HashMap<String, String>,
@@ -63,7 +62,7 @@ impl Expression {
         self
     }
 
-    /// Sets an attribute, or removes it where there is no value.
+    /// Sets an attribute, or removes it if there is no value.
     pub(in crate::lease) fn set_or_remove(self, name: &str, value: Option<AttributeValue>) -> Self {
         match value {
             Some(value) => self.set(name, value),
@@ -71,28 +70,28 @@ impl Expression {
         }
     }
 
-    /// Removes an attribute, if it is there.
+    /// Removes an attribute if it exists.
     pub(in crate::lease) fn remove(mut self, name: &str) -> Self {
         let name = self.name(name);
         self.removes.push(name);
         self
     }
 
-    /// Adds to a number, which counts from 0 where it is absent.
+    /// Adds to a number. An absent number counts as 0.
     pub(in crate::lease) fn add(mut self, name: &str, value: AttributeValue) -> Self {
         let (name, value) = (self.name(name), self.value(value));
         self.adds.push(format!("{name} {value}"));
         self
     }
 
-    /// Only if the attribute has this value. False where it is absent.
+    /// Requires that the attribute has this value. False if it is absent.
     pub(in crate::lease) fn when(mut self, name: &str, value: AttributeValue) -> Self {
         let (name, value) = (self.name(name), self.value(value));
         self.conditions.push(format!("{name} = {value}"));
         self
     }
 
-    /// Only if the attribute has this value, or is absent where there is none.
+    /// Requires that the attribute has this value, or is absent if there is no value.
     pub(in crate::lease) fn when_same(self, name: &str, value: Option<AttributeValue>) -> Self {
         match value {
             Some(value) => self.when(name, value),
@@ -100,28 +99,28 @@ impl Expression {
         }
     }
 
-    /// Only if the attribute has another value. False where it is absent.
+    /// Requires that the attribute has another value. False if it is absent.
     pub(in crate::lease) fn when_other(mut self, name: &str, value: AttributeValue) -> Self {
         let (name, value) = (self.name(name), self.value(value));
         self.conditions.push(format!("attribute_exists({name}) AND {name} <> {value}"));
         self
     }
 
-    /// Only if the attribute has this value or is absent.
+    /// Requires that the attribute has this value or is absent.
     pub(in crate::lease) fn when_absent_or(mut self, name: &str, value: AttributeValue) -> Self {
         let (name, value) = (self.name(name), self.value(value));
         self.conditions.push(format!("(attribute_not_exists({name}) OR {name} = {value})"));
         self
     }
 
-    /// Only if the attribute is absent.
+    /// Requires that the attribute is absent.
     pub(in crate::lease) fn when_absent(mut self, name: &str) -> Self {
         let name = self.name(name);
         self.conditions.push(format!("attribute_not_exists({name})"));
         self
     }
 
-    /// Only if the attribute is there.
+    /// Requires that the attribute exists.
     pub(in crate::lease) fn when_present(mut self, name: &str) -> Self {
         let name = self.name(name);
         self.conditions.push(format!("attribute_exists({name})"));
@@ -140,7 +139,7 @@ impl Expression {
         placeholder
     }
 
-    /// What changes, or `None` if nothing does.
+    /// Returns the update expression, or `None` if nothing changes.
     pub(in crate::lease) fn update_text(&self) -> Option<String> {
         let clauses = [("SET", &self.sets), ("REMOVE", &self.removes), ("ADD", &self.adds)];
         let clauses = clauses.iter().filter(|(_, parts)| !parts.is_empty());
@@ -149,17 +148,17 @@ impl Expression {
         (!clauses.is_empty()).then(|| clauses.join(" "))
     }
 
-    /// The condition, or `None` if there is none.
+    /// Returns the condition expression, or `None` if there is none.
     pub(in crate::lease) fn condition_text(&self) -> Option<String> {
         (!self.conditions.is_empty()).then(|| self.conditions.join(" AND "))
     }
 
-    /// The attribute names behind the placeholders. The service refuses an empty map.
+    /// Returns the attribute names behind the placeholders. The service rejects an empty map.
     pub(in crate::lease) fn names(&self) -> Option<HashMap<String, String>> {
         (!self.names.is_empty()).then(|| self.names.clone())
     }
 
-    /// The values behind the placeholders. The service refuses an empty map.
+    /// Returns the values behind the placeholders. The service rejects an empty map.
     pub(in crate::lease) fn values(&self) -> Option<HashMap<String, AttributeValue>> {
         (!self.values.is_empty()).then(|| self.values.clone())
     }

@@ -1,39 +1,38 @@
-//! What a failed call means: for a read, for a write, and for whoever reads the message.
+//! Classification of failed calls, and their messages.
 
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::error::Error;
 
-/// What a failed call means.
+/// Classification of a failed call.
 #[derive(Debug)]
 pub(in crate::lease) enum DynamoFailure {
-    /// The service did nothing, and this is why.
+    /// The service did nothing, for this reason.
     Error(StoreError),
     /// The service did nothing, because another write was in progress. Try again.
     Conflict(String),
-    /// Nobody knows whether the service did it.
+    /// It is unknown whether the service applied the call.
     Lost(String),
 }
 
-/// Where a call went, for messages.
+/// The target of a call, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lease) struct TableCall<'a> {
-    /// The table.
     pub(in crate::lease) table: &'a str,
-    /// The action as policies name it, such as `GetItem`.
+    /// The action as IAM policies name it, such as `GetItem`.
     pub(in crate::lease) action: &'static str,
-    /// Whether a region is set.
+    /// True if a region is configured.
     pub(in crate::lease) has_region: bool,
 }
 
 impl TableCall<'_> {
-    /// How messages name the store.
+    /// Returns the store's name in messages.
     pub(in crate::lease) fn store(&self) -> String {
         store_name(self.table)
     }
 
-    /// What the failure of this call means.
+    /// Classifies the failure of this call.
     pub(in crate::lease) fn failure<E>(&self, error: &SdkError<E, HttpResponse>) -> DynamoFailure
     where
         E: ProvideErrorMetadata + Error + 'static,
@@ -43,7 +42,7 @@ impl TableCall<'_> {
                 DynamoFailure::Error(self.unusable(error_chain(error)))
             }
             SdkError::ServiceError(context) => {
-                // The service may have done it before it fell over.
+                // The service may have applied the call before it failed.
                 if context.raw().status().as_u16() >= 500 {
                     return DynamoFailure::Lost(error_chain(error));
                 }
@@ -54,7 +53,7 @@ impl TableCall<'_> {
         }
     }
 
-    /// The error of a read, where nothing can have been done.
+    /// Returns the error of a read, which can't have changed anything.
     pub(in crate::lease) fn read_error<E>(&self, error: &SdkError<E, HttpResponse>) -> StoreError
     where
         E: ProvideErrorMetadata + Error + 'static,
@@ -66,7 +65,7 @@ impl TableCall<'_> {
         }
     }
 
-    /// What the service says with an error code.
+    /// Classifies an error code of the service.
     fn of_code(&self, code: &str, message: &str) -> DynamoFailure {
         let store = self.store();
         let said = if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") };
@@ -122,8 +121,8 @@ impl TableCall<'_> {
         StoreError::Unusable { store: self.store(), detail }
     }
 
-    /// The error of a call that had no answer. A client that was never able to ask has a better
-    /// reason than the network.
+    /// Returns the error of a call without an answer. A client that could not send anything has a
+    /// better reason than the network.
     fn unreachable(&self, detail: &str) -> StoreError {
         let store = self.store();
         if !self.has_region {
@@ -143,18 +142,18 @@ impl TableCall<'_> {
     }
 }
 
-/// Whether a table may be called so.
+/// Returns true if the text is a valid table name.
 fn is_table_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     (3..=255).contains(&text.len()) && text.bytes().all(fits)
 }
 
-/// How messages name the store.
+/// Returns the store's name in messages.
 pub(in crate::lease) fn store_name(table: &str) -> String {
     format!("dynamodb:{table}")
 }
 
-/// The error and what lies below it, in one line.
+/// Formats the error and its sources in one line.
 fn error_chain<E: Error + 'static>(error: &SdkError<E, HttpResponse>) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

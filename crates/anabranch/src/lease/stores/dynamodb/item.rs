@@ -1,4 +1,4 @@
-//! Items as DynamoDB returns them, read field by field.
+//! Items of DynamoDB, read attribute by attribute.
 
 use anabranch_model::ids::ShardId;
 use aws_sdk_dynamodb::primitives::Blob;
@@ -10,7 +10,7 @@ use std::fmt;
 /// An item, or the key of one: attributes by name.
 pub(in crate::lease) type AttributeMap = HashMap<String, AttributeValue>;
 
-/// Why an item can't be read.
+/// Reason why an item can't be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::lease) struct MalformedItem(pub(in crate::lease) String);
 
@@ -20,27 +20,28 @@ impl fmt::Display for MalformedItem {
     }
 }
 
-/// A string attribute.
+/// Returns a string attribute.
 pub(in crate::lease) fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-/// A number attribute.
+/// Returns a number attribute.
 pub(in crate::lease) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// A binary attribute.
+/// Returns a binary attribute.
 pub(in crate::lease) fn binary(value: &Bytes) -> AttributeValue {
     AttributeValue::B(Blob::new(value.to_vec()))
 }
 
-/// A list of shard names, in their order.
+/// Returns a list of shard names, in the given order.
 pub(in crate::lease) fn shard_list(shards: &[ShardId]) -> AttributeValue {
     AttributeValue::L(shards.iter().map(|shard| text(shard.as_str())).collect())
 }
 
-/// A set of shard names. DynamoDB has no empty sets, and none with an element twice.
+/// Returns a set of shard names, without duplicates. `None` if it is empty, since DynamoDB has no
+/// empty sets.
 pub(in crate::lease) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> {
     let mut names: Vec<String> = shards.iter().map(|shard| shard.as_str().to_owned()).collect();
     names.sort_unstable();
@@ -48,7 +49,8 @@ pub(in crate::lease) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> 
     (!names.is_empty()).then_some(AttributeValue::Ss(names))
 }
 
-/// An item's fields. What is NULL counts as absent: some clients write it so.
+/// The attributes of an item. NULL counts as absent, because some clients write it for absent
+/// values.
 #[derive(Clone, Copy)]
 pub(in crate::lease) struct ItemFields<'a>(pub(in crate::lease) &'a AttributeMap);
 
@@ -57,12 +59,12 @@ impl<'a> ItemFields<'a> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether the attribute is there at all.
+    /// Returns true if the attribute exists and is not NULL.
     pub(in crate::lease) fn has(self, name: &str) -> bool {
         self.value(name).is_some()
     }
 
-    /// A string that may be absent.
+    /// Reads a string that may be absent.
     pub(in crate::lease) fn text(self, name: &str) -> Result<Option<&'a str>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
@@ -71,12 +73,12 @@ impl<'a> ItemFields<'a> {
         }
     }
 
-    /// A string that must be there.
+    /// Reads a required string.
     pub(in crate::lease) fn need_text(self, name: &str) -> Result<&'a str, MalformedItem> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A whole number that may be absent.
+    /// Reads a whole number that may be absent.
     pub(in crate::lease) fn number(self, name: &str) -> Result<Option<u64>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
@@ -88,12 +90,12 @@ impl<'a> ItemFields<'a> {
         }
     }
 
-    /// A whole number that must be there.
+    /// Reads a required whole number.
     pub(in crate::lease) fn need_number(self, name: &str) -> Result<u64, MalformedItem> {
         self.number(name)?.ok_or_else(|| missing(name))
     }
 
-    /// Bytes that may be absent.
+    /// Reads bytes that may be absent.
     pub(in crate::lease) fn binary(self, name: &str) -> Result<Option<Bytes>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
@@ -102,7 +104,7 @@ impl<'a> ItemFields<'a> {
         }
     }
 
-    /// The strings of a list, in their order. Empty where it is absent.
+    /// Reads the strings of a list, in order. Empty if the attribute is absent.
     pub(in crate::lease) fn list(self, name: &str) -> Result<Vec<&'a str>, MalformedItem> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let AttributeValue::L(values) = value else { return Err(wrong(name, "a list", value)) };
@@ -113,7 +115,7 @@ impl<'a> ItemFields<'a> {
         strings.collect()
     }
 
-    /// The shards of a set, by name. Empty where it is absent.
+    /// Reads the shards of a set, ordered by name. Empty if the attribute is absent.
     pub(in crate::lease) fn shard_set(self, name: &str) -> Result<Vec<ShardId>, MalformedItem> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let AttributeValue::Ss(names) = value else {

@@ -1,15 +1,15 @@
-//! What a store costs: calls made and capacity units used.
+//! Usage of a store: calls made and capacity units consumed.
 
 use aws_sdk_dynamodb::types::ConsumedCapacity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a store has cost since it was made.
+/// Usage of a store since it was created.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct StoreUsage {
-    /// Calls that read: get, query and scan, by page.
+    /// Read calls: get, query and scan, counted per page.
     pub reads: u64,
-    /// Calls that write. A transaction is one call.
+    /// Write calls. A transaction is one call.
     pub writes: u64,
     /// Writes that were sent again because another one was in progress.
     pub conflicts: u64,
@@ -19,7 +19,7 @@ pub struct StoreUsage {
     pub write_units: f64,
 }
 
-/// Counts what is used. Clones share one count.
+/// Counts usage. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lease) struct UsageMeter(Arc<UsageCounts>);
 
@@ -28,7 +28,7 @@ struct UsageCounts {
     reads: AtomicU64,
     writes: AtomicU64,
     conflicts: AtomicU64,
-    /// Tenths of a unit: the service counts in halves.
+    /// In tenths of a unit: the service counts in halves.
     read_tenths: AtomicU64,
     write_tenths: AtomicU64,
 }
@@ -45,23 +45,23 @@ impl UsageMeter {
         }
     }
 
-    /// A read that the service answered.
+    /// Counts a read that the service answered.
     pub(in crate::lease) fn read(&self, capacity: Option<&ConsumedCapacity>) {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
         self.0.read_tenths.fetch_add(tenths(capacity), Ordering::Relaxed);
     }
 
-    /// A write that was sent. Refused ones cost as much as others.
+    /// Counts a write that was sent. Refused writes cost as much as others.
     pub(in crate::lease) fn write(&self) {
         self.0.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A write that another one was in the way of.
+    /// Counts a conflict with another write.
     pub(in crate::lease) fn conflict(&self) {
         self.0.conflicts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a write that was applied used.
+    /// Adds the units that an applied write consumed.
     pub(in crate::lease) fn written(&self, capacity: &[ConsumedCapacity]) {
         let units = capacity.iter().map(|capacity| tenths(Some(capacity))).sum();
         self.0.write_tenths.fetch_add(units, Ordering::Relaxed);

@@ -1,18 +1,22 @@
-//! Leases in a DynamoDB table: in our own layout, or in KCL's.
+//! Leases in a DynamoDB table, in the native layout or in KCL's.
 //!
 //! ```text
-//! Write ── native | kcl ──▶ Request (condition, change) ── table | transaction ──▶ Attempt
-//!   Applied ──▶ Done(row)     Refused(old row) ── the pure rules ──▶ Refused(why)     Lost ──▶ Unknown
+//! Write ── native | kcl ──▶ WriteRequest ── table | transaction ──▶ WriteAttempt
+//!   Applied ──▶ Done(row)    Refused(old row) ── pure rules ──▶ Refused(why)    Lost ──▶ Unknown
 //! ```
 //!
-//! No write is retried under the covers but one: a conflict with a transaction in progress, which
-//! the service refused for sure. A reply that was lost is `Unknown`, and the caller reads back.
+//! A write is only sent again if it was certainly not applied: after a conflict with a transaction
+//! in progress, or after a refusal by a row that has changed since. A lost reply is `Unknown`, and
+//! the caller reads back.
 //!
-//! The credentials need, on the table: `DescribeTable`, `GetItem`, `Query`, `Scan`, `PutItem`,
-//! `UpdateItem` and `DeleteItem`; `CreateTable` where it has to be made, with `TagResource` for
-//! tags, and `UpdateContinuousBackups` and
-//! `DescribeContinuousBackups` for backups. KCL's layout needs no `Query`, and looks at the
-//! table `NAME-CoordinatorState` beside it if it may.
+//! The credentials need these actions on the table:
+//!
+//! - `DescribeTable`, `GetItem`, `Query`, `Scan`, `PutItem`, `UpdateItem` and `DeleteItem`. KCL's
+//!   layout needs no `Query`.
+//! - `CreateTable` if the store has to create it, with `TagResource` for tags.
+//! - `DescribeContinuousBackups` and `UpdateContinuousBackups` for backups.
+//!
+//! KCL's layout also reads the table `NAME-CoordinatorState` if it is permitted to.
 
 mod item;
 mod expression;
@@ -50,10 +54,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::DynamoTable;
 
-/// How long one call may take. Below a third of the default lease time, so that a beat that hangs
-/// leaves room for another.
+/// Default time limit of one call. Below a third of the default lease time, so that there is time
+/// for another heartbeat after one that hangs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a read is sent.
+/// Maximum number of attempts of a read.
 const READ_ATTEMPTS: u32 = 3;
 
 /// Leases in a DynamoDB table. Clones share everything.
@@ -69,9 +73,8 @@ const READ_ATTEMPTS: u32 = 3;
 /// ```
 #[derive(Clone, Debug)]
 pub struct DynamoDbStore {
-    /// The rows, by layout.
     rows: LayoutRows,
-    /// How the table is made, if it has to be.
+    /// Properties of the table, if the store has to create it.
     new_table: NewTable,
 }
 
@@ -82,19 +85,20 @@ enum LayoutRows {
 }
 
 impl DynamoDbStore {
-    /// Our own layout in a table of its own: a worker's beat is one write, whatever it owns. The
-    /// table is the application's: two applications need two tables.
+    /// Opens a table in the native layout: a worker's heartbeat is one write, however many leases
+    /// it owns. The table belongs to one application: two applications need two tables.
     pub fn native(config: &SdkConfig, table: impl Into<String>) -> Self {
         Self::of(LayoutRows::Native(NativeRows::new(open(config, table.into()))))
     }
 
-    /// The table of a KCL application that reads one stream. KCL names it after the application.
+    /// Opens the table of a KCL application that reads one stream. KCL names it after the
+    /// application.
     pub fn kcl(config: &SdkConfig, table: impl Into<String>) -> Self {
         Self::of_kcl(config, table.into(), KclStreams::Single)
     }
 
-    /// The table of a KCL application that reads several streams. `identify` says how KCL names a
-    /// stream; a stream that it does not know is refused.
+    /// Opens the table of a KCL application that reads several streams. `identify` returns KCL's
+    /// name of a stream. A stream for which it returns `None` is refused.
     pub fn kcl_multi_stream(
         config: &SdkConfig,
         table: impl Into<String>,
@@ -114,9 +118,10 @@ impl DynamoDbStore {
         Self { rows, new_table: NewTable::default() }
     }
 
-    /// Where the application starts. In KCL's table a row that says `AT_TIMESTAMP` leaves the time
-    /// to the workers: this one. A consumer tells the store its own start, so only whoever reads the
-    /// table without one needs this. Default: `TRIM_HORIZON`, and such rows can't be read.
+    /// Sets the position at which the application starts. In KCL's table a row that says
+    /// `AT_TIMESTAMP` leaves the time to the workers, and this is that time. A consumer passes its
+    /// own start to the store, so only code that reads the table without a consumer needs this.
+    /// Default: `TRIM_HORIZON`, with which such rows can't be read.
     #[must_use]
     pub fn with_start(mut self, start: StartPosition) -> Self {
         if let LayoutRows::Kcl(rows) = &mut self.rows {
@@ -125,7 +130,7 @@ impl DynamoDbStore {
         self
     }
 
-    /// How long one call may take. It should leave room for several beats in a lease time.
+    /// Sets the time limit of one call. It should allow several heartbeats in a lease time.
     /// Default: 3 seconds.
     #[must_use]
     pub fn with_call_timeout(mut self, timeout: Duration) -> Self {
@@ -140,42 +145,43 @@ impl DynamoDbStore {
         self
     }
 
-    /// How the table is paid for, if the store has to make it. Default: on demand.
+    /// Sets the billing mode of the table, if the store has to create it. Default: on demand.
     #[must_use]
     pub fn with_billing(mut self, billing: Billing) -> Self {
         self.new_table.billing = billing;
         self
     }
 
-    /// A tag for the table, if the store has to make it.
+    /// Adds a tag to the table, if the store has to create it.
     #[must_use]
     pub fn with_tag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.new_table.tags.insert(key.into(), value.into());
         self
     }
 
-    /// Protects the table from deletion, if the store has to make it. Default: not.
+    /// Enables deletion protection of the table, if the store has to create it. Default: off.
     #[must_use]
     pub fn with_deletion_protection(mut self) -> Self {
         self.new_table.deletion_protection = true;
         self
     }
 
-    /// Switches backups to any point in time on. Default: not.
+    /// Enables point-in-time recovery. Default: off.
     ///
-    /// In the native layout the table notes that this was done, so it is made up for at a later
-    /// start, and backups that an operator switches off afterwards stay off. KCL's table has no
-    /// place for that note, so there it is done only by a start that finds no table, however many
-    /// attempts that start takes.
+    /// In the native layout the table records that this was done. So a failed attempt is repeated
+    /// at a later start, and backups that an operator switches off afterwards stay off. KCL's table
+    /// has no place for that record. There it is only done by a start that finds no table, however
+    /// many attempts that start takes.
     #[must_use]
     pub fn with_point_in_time_recovery(mut self) -> Self {
         self.new_table.point_in_time_recovery = true;
         self
     }
 
-    /// Takes a global table, whose replicas in other regions no worker uses. Default: it is refused.
+    /// Permits a global table whose replicas in other regions no worker uses. Default: such a table
+    /// is refused.
     ///
-    /// Conditional writes hold in one region only: with workers in two of them each shard would
+    /// Conditional writes hold in one region only: with workers in two regions each shard would
     /// have two owners.
     #[must_use]
     pub fn with_one_writing_region(mut self) -> Self {
@@ -183,7 +189,7 @@ impl DynamoDbStore {
         self
     }
 
-    /// What this store and its clones have cost since it was made.
+    /// Returns the usage of this store and its clones since it was created.
     pub fn usage(&self) -> StoreUsage {
         self.table().meter.usage()
     }

@@ -1,46 +1,46 @@
-//! How far the making of the table is. A start gives one attempt up after a while and makes another,
-//! which must not forget what the first one found, nor wait from the beginning.
+//! Progress of creating the table. A start abandons an attempt after a while and makes another one,
+//! which must keep what the first one found and must not restart its waits.
 
 use crate::lease::StoreError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How far the making of the table is. Clones share it.
+/// Progress of creating the table. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lease) struct TablePreparation(Arc<Mutex<PreparationState>>);
 
-/// What is waited for, each for a time of its own.
+/// Conditions that are waited for, each with a time limit of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::lease) enum PreparationWait {
     /// The table becomes ACTIVE.
     Active,
-    /// Reads know the table.
+    /// Reads find the table.
     Settled,
-    /// Backups may be switched on.
+    /// Backups can be switched on.
     Backups,
 }
 
 #[derive(Debug, Default)]
 struct PreparationState {
-    /// Whether the table was absent at first, so that no operator can have changed it.
+    /// True if the table was absent at first, so that no operator can have changed it.
     is_new: bool,
-    /// Since when something has been waited for.
+    /// Start of each wait in progress.
     since_ms: BTreeMap<PreparationWait, u64>,
 }
 
 impl TablePreparation {
-    /// Notes that the table is not there.
+    /// Records that the table does not exist.
     pub(in crate::lease) fn note_absent(&self) {
         self.lock().is_new = true;
     }
 
-    /// Whether the table was absent at first.
+    /// Returns true if the table was absent at first.
     pub(in crate::lease) fn is_new(&self) -> bool {
         self.lock().is_new
     }
 
-    /// Whether a wait has taken `within_ms` by now, counted from its first attempt. Then the next one
-    /// counts from the start.
+    /// Returns true if a wait has taken `within_ms`, counted from its first check. The next check
+    /// then starts a new wait.
     pub(in crate::lease) fn is_over(
         &self,
         wait: PreparationWait,
@@ -56,12 +56,12 @@ impl TablePreparation {
         over
     }
 
-    /// Notes that a wait is over because its end has come.
+    /// Ends a wait whose condition is met.
     pub(in crate::lease) fn end(&self, wait: PreparationWait) {
         self.lock().since_ms.remove(&wait);
     }
 
-    /// Forgets everything, unless the same attempt is to be made again.
+    /// Forgets everything, unless the same attempt will be repeated.
     pub(in crate::lease) fn after(&self, outcome: &Result<(), StoreError>) {
         if !matches!(outcome, Err(error) if error.is_retryable()) {
             *self.lock() = PreparationState::default();
@@ -69,7 +69,7 @@ impl TablePreparation {
     }
 
     fn lock(&self) -> MutexGuard<'_, PreparationState> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves a consistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Making the table: once, whoever comes first, and waiting until it can be used.
+//! Creation of the table by the first worker, and the wait until it can be used.
 
 use super::native::keys::{PARTITION, SORT};
 use super::preparation::PreparationWait;
@@ -13,41 +13,41 @@ use aws_sdk_dynamodb::types::{
 };
 use std::collections::BTreeMap;
 
-/// How long a table may take to come up. KCL waits as long.
+/// Time limit for a table to become ACTIVE, in milliseconds, the same as KCL's.
 const ACTIVE_WITHIN_MS: u64 = 600_000;
 const POLL_MS: u64 = 500;
-/// How long a table that is ACTIVE may still be unknown to reads.
+/// Time for which reads may not find a table that is already ACTIVE, in milliseconds.
 const SETTLED_WITHIN_MS: u64 = 60_000;
-/// The version of global tables that are not described by their replicas.
+/// The version of global tables whose description does not name replicas.
 const GLOBAL_TABLES_OF_2017: &str = "2017.11.29";
 
-/// How a table is paid for.
+/// The billing mode of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Billing {
-    /// By request: nothing to size, nothing to pay while idle.
+    /// Pay per request: no capacity to plan, and no cost while idle.
     #[default]
     OnDemand,
-    /// By reserved units a second.
+    /// Reserved capacity units per second.
     Provisioned {
-        /// Read units a second.
+        /// Read units per second.
         read_units: u32,
-        /// Write units a second.
+        /// Write units per second.
         write_units: u32,
     },
 }
 
-/// How the table is made, if the store has to make it. A table that is there stays as it is.
+/// Properties of a table that the store creates. An existing table is not changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::lease) struct NewTable {
     pub(in crate::lease) billing: Billing,
     pub(in crate::lease) tags: BTreeMap<String, String>,
     pub(in crate::lease) deletion_protection: bool,
     pub(in crate::lease) point_in_time_recovery: bool,
-    /// Whether a table with replicas in other regions is taken.
+    /// True if a table with replicas in other regions is permitted.
     pub(in crate::lease) one_region_writes: bool,
 }
 
-/// The key that a table must have.
+/// The key schema that a table must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::lease) enum KeySchema {
     /// `pk` and `sk`.
@@ -56,11 +56,11 @@ pub(in crate::lease) enum KeySchema {
     Kcl,
 }
 
-/// The name of the key attribute of KCL's tables.
+/// Name of the key attribute of KCL's tables.
 pub(in crate::lease) const LEASE_KEY: &str = "leaseKey";
 
 impl KeySchema {
-    /// Attributes and their roles. All are strings.
+    /// Returns the key attributes and their roles. All are strings.
     fn attributes(self) -> &'static [(&'static str, KeyType)] {
         match self {
             Self::Native => &[(PARTITION, KeyType::Hash), (SORT, KeyType::Range)],
@@ -70,7 +70,7 @@ impl KeySchema {
 }
 
 impl DynamoTable {
-    /// Makes the table unless it is there, and waits until it can be used.
+    /// Creates the table unless it exists, and waits until it can be used.
     pub(in crate::lease) async fn provision(
         &self,
         schema: KeySchema,
@@ -83,7 +83,7 @@ impl DynamoTable {
                     self.preparation.note_absent();
                     made = self.create(schema, new).await?;
                 }
-                // Made, and not yet visible.
+                // Created, and not yet visible.
                 None => {}
                 Some(table) => {
                     self.check_schema(schema, &table)?;
@@ -110,8 +110,8 @@ impl DynamoTable {
         self.preparation.is_over(wait, within_ms, self.clock.now_ms())
     }
 
-    /// Repeats a first read while it does not find the table: DynamoDB may describe a table as
-    /// ACTIVE a moment before reads know it.
+    /// Retries the first read while it does not find the table: DynamoDB may describe a table as
+    /// ACTIVE shortly before reads find it.
     pub(in crate::lease) async fn wait_visible<T, F>(
         &self,
         read: impl Fn() -> F,
@@ -134,7 +134,7 @@ impl DynamoTable {
         }
     }
 
-    /// What the service says of the table; `None` if there is none.
+    /// Returns the service's description of the table, or `None` if there is no table.
     pub(in crate::lease) async fn describe(&self) -> Result<Option<TableDescription>, StoreError> {
         match self.reads.describe_table().table_name(&self.name).send().await {
             Ok(reply) => Ok(reply.table),
@@ -145,9 +145,9 @@ impl DynamoTable {
         }
     }
 
-    /// Makes the table. `false` if another worker was faster.
+    /// Creates the table. Returns false if another worker was faster.
     async fn create(&self, schema: KeySchema, new: &NewTable) -> Result<bool, StoreError> {
-        // Asked twice, the second one finds that there is a table.
+        // Retrying is safe: a repeated request finds that the table exists.
         let mut create = self.reads.create_table().table_name(&self.name);
         for (name, role) in schema.attributes() {
             let attribute = AttributeDefinition::builder().attribute_name(*name);
@@ -184,8 +184,8 @@ impl DynamoTable {
         }
     }
 
-    /// Switches backups to any point in time on, unless they are. DynamoDB refuses that for a while
-    /// after it has made a table.
+    /// Switches point-in-time recovery on, unless it is on. DynamoDB refuses that for a while after
+    /// it has created a table.
     pub(in crate::lease) async fn keep_backups(&self) -> Result<(), StoreError> {
         while !self.has_backups().await? {
             let on =
@@ -213,8 +213,8 @@ impl DynamoTable {
         Ok(status == Some(PointInTimeRecoveryStatus::Enabled))
     }
 
-    /// Refuses a table that other regions write too: conditions are asked in one region, so each
-    /// region would have an owner of its own for every shard.
+    /// Refuses a table that other regions can write: conditions hold in one region only, so each
+    /// region would have its own owner for every shard.
     fn check_regions(&self, table: &TableDescription) -> Result<(), StoreError> {
         let replicas = table.replicas().iter().filter_map(|replica| replica.region_name());
         let mut regions = replicas.collect::<Vec<_>>().join(", ");
@@ -233,7 +233,7 @@ impl DynamoTable {
         Err(StoreError::Unusable { store: self.store(), detail })
     }
 
-    /// Refuses a table that was made for something else.
+    /// Refuses a table with another key schema.
     fn check_schema(&self, schema: KeySchema, table: &TableDescription) -> Result<(), StoreError> {
         let found = key_names(table);
         let wanted = schema.attributes().iter().map(|(name, _)| *name);
@@ -254,7 +254,7 @@ impl DynamoTable {
     }
 }
 
-/// The key attributes, partition key first.
+/// Returns the key attributes, partition key first.
 pub(in crate::lease) fn key_names(table: &TableDescription) -> Vec<String> {
     let mut elements = table.key_schema().to_vec();
     elements.sort_by_key(|element| element.key_type != KeyType::Hash);

@@ -1,4 +1,4 @@
-//! One table: the calls that the store makes, and what their replies mean.
+//! Calls to one table, and the interpretation of their replies.
 
 use super::expression::{Expression, WriteAction, WriteRequest};
 use super::failure::{DynamoFailure, TableCall, store_name};
@@ -15,40 +15,37 @@ use aws_sdk_dynamodb::types::{
     ConsumedCapacity, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
 };
 
-/// How often a write is sent while others are in its way.
+/// Maximum number of attempts of a write that conflicts with others.
 const CONFLICT_TRIES: u32 = 10;
-/// The first pause after a conflict; it doubles from there, and a random part of it is waited.
+/// Bound of the random pause after the first conflict, in milliseconds. It doubles with each
+/// conflict.
 const CONFLICT_PAUSE_MS: u64 = 20;
 const CONFLICT_PAUSE_MAX_MS: u64 = 500;
 
-/// A table, and the way to it. Clones share everything.
+/// A table and its clients. Clones share everything.
 #[derive(Clone, Debug)]
 pub(in crate::lease) struct DynamoTable {
-    /// Its name.
     pub(in crate::lease) name: String,
-    /// For what may be asked twice: the SDK retries.
+    /// Client for calls that may be repeated: the SDK retries them.
     pub(in crate::lease) reads: Client,
-    /// For what may not: one attempt, because a second one can't tell its own first one from
-    /// another worker's write.
+    /// Client for calls that must not be repeated. It makes one attempt, because a second one can't
+    /// tell its own first one from another worker's write.
     pub(in crate::lease) writes: Client,
-    /// Where pauses are waited.
     pub(in crate::lease) clock: Clock,
-    /// Where pauses draw their length.
+    /// Randomizes pauses.
     pub(in crate::lease) chance: Rng,
-    /// What was used.
     pub(in crate::lease) meter: UsageMeter,
-    /// How far the making of the table is.
     pub(in crate::lease) preparation: TablePreparation,
-    /// Whether a region is set, for the message when there is none.
+    /// True if a region is configured. The error message differs if there is none.
     pub(in crate::lease) has_region: bool,
 }
 
-/// What became of a write.
+/// The result of one attempt of a write.
 #[derive(Debug)]
 pub(in crate::lease) enum WriteAttempt {
-    /// It was applied.
+    /// The write was applied.
     Applied(ItemAfter),
-    /// Its condition was false. The item, if the service told it.
+    /// The condition was false. Carries the item, if the service returned it.
     Refused(Option<AttributeMap>),
     /// The reply was lost.
     Lost,
@@ -57,24 +54,24 @@ pub(in crate::lease) enum WriteAttempt {
 /// The item after a write.
 #[derive(Debug)]
 pub(in crate::lease) enum ItemAfter {
-    /// As the service returned it, or as it was put.
+    /// The item as the service returned it, or as it was put.
     Item(AttributeMap),
-    /// It is gone.
+    /// The item was deleted.
     Absent,
-    /// The service does not tell.
+    /// The service does not return the item.
     Unseen,
 }
 
-/// What a query or a scan asks for.
+/// The range of a query or a scan.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lease) struct KeyRange {
     /// The condition on the key; a scan has none.
     pub(in crate::lease) key: Option<String>,
-    /// The condition on the other attributes.
+    /// The condition on other attributes.
     pub(in crate::lease) filter: Option<String>,
     /// Names and values behind the placeholders of both.
     pub(in crate::lease) expression: Expression,
-    /// Whether items may be a moment old, which costs half as much.
+    /// True if items may be slightly stale, which costs half as much.
     pub(in crate::lease) may_be_old: bool,
 }
 
@@ -87,7 +84,7 @@ impl DynamoTable {
         store_name(&self.name)
     }
 
-    /// One item, as it is now.
+    /// Reads one item consistently.
     pub(in crate::lease) async fn get(
         &self,
         key: AttributeMap,
@@ -99,7 +96,7 @@ impl DynamoTable {
         Ok(reply.item)
     }
 
-    /// One item of a table that may not be there.
+    /// Reads one item of a table that may not exist.
     pub(in crate::lease) async fn get_if_there(
         &self,
         key: AttributeMap,
@@ -110,7 +107,7 @@ impl DynamoTable {
         }
     }
 
-    /// The items of a partition, by sort key.
+    /// Returns the items of a partition, ordered by sort key.
     pub(in crate::lease) async fn query(
         &self,
         range: KeyRange,
@@ -130,7 +127,7 @@ impl DynamoTable {
         Ok(items)
     }
 
-    /// The items of the whole table, in no order.
+    /// Returns the items of the whole table, in no order.
     pub(in crate::lease) async fn scan(
         &self,
         range: KeyRange,
@@ -138,7 +135,7 @@ impl DynamoTable {
         Ok(self.scan_at_cost(range).await?.0)
     }
 
-    /// The same, and the read units that it took. A service that does not count tells 0.
+    /// Does the same, and returns the read units consumed. 0 if the service does not count them.
     pub(in crate::lease) async fn scan_at_cost(
         &self,
         range: KeyRange,
@@ -160,8 +157,8 @@ impl DynamoTable {
         Ok((items, units))
     }
 
-    /// Makes one write; with `beside`, both in one transaction. A conflict with another write in
-    /// progress is no answer: it is sent again after a pause.
+    /// Makes one write, or both in one transaction if there is a `beside`. After a conflict with
+    /// another write in progress it pauses and tries again.
     pub(in crate::lease) async fn write(
         &self,
         request: &WriteRequest,

@@ -1,4 +1,4 @@
-//! Two writes in one transaction: the row, and the version that tells the others to look.
+//! Two writes in one transaction: a row, and the version that makes other workers list the leases.
 
 use super::expression::{WriteAction, WriteRequest};
 use super::failure::DynamoFailure;
@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 };
 
 impl DynamoTable {
-    /// Makes both writes or none. The condition is the first one's.
+    /// Makes both writes or none. Refusals are reported for the first one's condition.
     pub(in crate::lease) async fn transact(
         &self,
         request: &WriteRequest,
@@ -39,8 +39,8 @@ impl DynamoTable {
         }
     }
 
-    /// Why a transaction was cancelled: one reason for each of its items, `None` for those that
-    /// would have passed.
+    /// Interprets a cancelled transaction. It has one reason per item, which is `None` for an item
+    /// that would have passed.
     fn cancelled(
         &self,
         cancelled: &TransactionCanceledException,
@@ -56,7 +56,7 @@ impl DynamoTable {
             .collect::<Vec<_>>()
             .join(", ");
         let (store, detail) = (self.store(), format!("TransactionCanceledException: {said}"));
-        // Where another write is in progress, the condition will be asked again after it.
+        // If another write is in progress, the condition is checked again after it.
         if has("TransactionConflict") {
             return Err(DynamoFailure::Conflict(detail));
         }

@@ -1,13 +1,13 @@
-//! One value of a row, as both databases store it.
+//! A single value of a row, as both databases store it.
 
 use super::failure::SqlFailure;
 
-/// A value to store, or one that was read. Absent values keep their type, which PostgreSQL asks for.
+/// A value to store, or one that was read. Absent values to store keep their type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cell {
     Text(Option<String>),
     Number(i64),
-    /// A number that is absent. What is read comes as a text that is.
+    /// An absent number to store. An absent number that was read is `Text(None)`.
     NoNumber,
     Flag(bool),
     Bytes(Option<Vec<u8>>),
@@ -18,8 +18,8 @@ impl Cell {
         Self::Text(Some(text.to_owned()))
     }
 
-    /// SQL's integers are signed. The bits are kept, so that every number comes back, and those
-    /// that occur look the same.
+    /// Stores the bits of the number in SQL's signed integer, so that every number can be restored.
+    /// Numbers below 2^63 look the same.
     pub(in crate::lease) fn number(number: u64) -> Self {
         Self::Number(number.cast_signed())
     }
@@ -37,7 +37,7 @@ impl Cell {
 pub(in crate::lease) struct RowReader {
     columns: std::slice::Iter<'static, &'static str>,
     cells: std::vec::IntoIter<Cell>,
-    /// Which row, for errors: as much as was read of its key.
+    /// Key of the row for errors, as far as it was read.
     row: String,
 }
 
@@ -46,7 +46,7 @@ impl RowReader {
         Self { columns: columns.iter(), cells: cells.into_iter(), row: String::new() }
     }
 
-    /// A text that is part of the row's key.
+    /// Reads a text that is part of the row's key.
     pub(in crate::lease) fn key(&mut self) -> Result<String, SqlFailure> {
         let text = self.text()?;
         if !self.row.is_empty() {
@@ -85,7 +85,7 @@ impl RowReader {
         }
     }
 
-    /// A yes or no, which SQLite keeps as a number.
+    /// Reads a boolean, which SQLite stores as a number.
     pub(in crate::lease) fn flag(&mut self) -> Result<bool, SqlFailure> {
         match self.next()? {
             (_, Cell::Flag(flag)) => Ok(flag),
@@ -102,7 +102,7 @@ impl RowReader {
         }
     }
 
-    /// A text that means something, read by `parse`.
+    /// Reads a text and parses it.
     pub(in crate::lease) fn parsed<T, E: std::fmt::Display>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, E>,
@@ -112,7 +112,7 @@ impl RowReader {
         parse(&text).map_err(|why| self.unreadable(column, &why.to_string()))
     }
 
-    /// The same for a text that may be absent.
+    /// Reads a text that may be absent and parses it.
     pub(in crate::lease) fn optional_parsed<T, E: std::fmt::Display>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, E>,

@@ -1,7 +1,7 @@
-//! One write: one transaction around a pure decision.
+//! Writes: one transaction around a pure decision.
 //!
-//! Locks are taken in one order, the row first and the application's version last, so no two
-//! writes wait for each other, and a write that waits for a row keeps nobody else waiting.
+//! Locks are taken in a fixed order, the row first and the application's version last. So no two
+//! writes deadlock, and a write that waits for a row blocks no others.
 
 use super::cell::Cell;
 use super::failure::{LostConnection, SqlFailure};
@@ -18,21 +18,21 @@ use anabranch_model::lease::{
     WriteOutcome, WriteRefusal,
 };
 
-/// How often a write starts again because another one made or removed its row in between.
+/// Maximum number of attempts when other writes create or remove the row in between.
 const RACES: u32 = 5;
 
-/// Where a write stands before its `COMMIT`.
+/// State of a write before its `COMMIT`.
 enum WriteStep {
-    /// Its condition was false.
+    /// The condition was false.
     Refused(WriteOutcome),
-    /// Another write made or removed the row after it was read: the decision is void.
+    /// Another write created or removed the row after it was read: the decision is void.
     Raced,
     /// The row is written. The outcome holds once it is committed.
     Written(WriteOutcome),
 }
 
 impl SqlStore {
-    /// Applies one write, if its condition holds.
+    /// Applies one write if its condition holds.
     pub(crate) async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         for _ in 0..RACES {
             match self.attempt(write).await {
@@ -47,7 +47,7 @@ impl SqlStore {
         })
     }
 
-    /// One transaction. `None` if the decision was void.
+    /// Runs one transaction. Returns `None` if the decision was void.
     async fn attempt(&self, write: &Write) -> Result<Option<WriteOutcome>, SqlFailure> {
         let is_heart = matches!(write, Write::Worker { .. });
         let _turn = self.turn(if is_heart { Urgency::Heartbeat } else { Urgency::Normal }).await?;
@@ -63,7 +63,7 @@ impl SqlStore {
                 }
             }
         };
-        // Nothing of this can be applied: `COMMIT` was not sent.
+        // A failure up to here means that nothing was applied, since `COMMIT` was not sent.
         let (mut lent, step) = self.with_timeout(self.patience.call, up_to_commit).await?;
         let outcome = match step {
             WriteStep::Written(outcome) => outcome,
@@ -100,7 +100,7 @@ impl SqlStore {
             }
             Write::Stream { stream, change } => self.change_stream(wire, stream, *change).await?,
         };
-        // The removal of a worker has moved the version already.
+        // The removal of a worker has already moved the version.
         let removal = matches!(write, Write::Worker { change: WorkerChange::Delete, .. });
         if matches!(step, WriteStep::Written(_)) && write.changes_plan() && !removal {
             self.bump(wire).await?;
@@ -142,8 +142,8 @@ impl SqlStore {
             Err(why) => Ok(refused(why, StoredRow::of_worker(now.as_ref()))),
             Ok(after) => {
                 if after.is_none() {
-                    // Whoever takes a lease holds the version when it commits: once it is ours,
-                    // every take before this removal can be seen.
+                    // A take holds the version's lock when it commits. Once this transaction has
+                    // that lock, every earlier take is visible.
                     self.bump(wire).await?;
                     let named = self.with_application(key.clone());
                     if !wire.rows(&self.statements.names_worker, named).await?.is_empty() {
@@ -180,7 +180,7 @@ impl SqlStore {
         }
     }
 
-    /// Reads a row and keeps others from changing it until the transaction ends.
+    /// Reads a row and locks it until the transaction ends.
     async fn locked(
         &self,
         wire: &mut SqlExecutor<'_>,
@@ -190,7 +190,7 @@ impl SqlStore {
         Ok(wire.rows(&of.lock, self.with_application(key)).await?.into_iter().next())
     }
 
-    /// Makes, changes or removes a row as decided.
+    /// Inserts, updates or deletes the row as decided.
     async fn replace(
         &self,
         wire: &mut SqlExecutor<'_>,

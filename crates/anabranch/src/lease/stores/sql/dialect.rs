@@ -1,42 +1,44 @@
-//! Where PostgreSQL and SQLite differ in words.
+//! Differences between PostgreSQL and SQLite in SQL.
 
-/// The words of one database.
+/// SQL fragments of one database.
 #[derive(Debug)]
 pub(crate) struct Dialect {
-    /// What a text column is called. PostgreSQL's texts compare by their bytes, as ours do.
+    /// Type of a text column. It compares by bytes, as the library does.
     pub(in crate::lease) text: &'static str,
-    /// A 64-bit number.
+    /// Type of a 64-bit number column.
     pub(in crate::lease) number: &'static str,
-    /// A yes or no.
+    /// Type of a boolean column.
     pub(in crate::lease) flag: &'static str,
-    /// Bytes.
+    /// Type of a binary column.
     pub(in crate::lease) bytes: &'static str,
-    /// A moment.
+    /// Type of a timestamp column.
     pub(in crate::lease) moment: &'static str,
-    /// The present moment, for operators to read.
+    /// Expression for the current time, for operators to read.
     pub(in crate::lease) now: &'static str,
-    /// What stands after the columns of a table.
+    /// Suffix of `CREATE TABLE`.
     pub(in crate::lease) table_end: &'static str,
-    /// What locks the rows of a `SELECT`. SQLite has one lock, which the transaction holds.
+    /// Suffix of a `SELECT` that locks its rows. SQLite has a single lock, which the transaction
+    /// holds.
     pub(in crate::lease) for_update: &'static str,
-    /// The tables whose names begin with `$1`, or that lie in the schema `$1`.
+    /// Query for the tables in the schema `$1`, or with the prefix `$1`.
     pub(in crate::lease) tables: &'static str,
-    /// Finds the column `$3` of the table `$2` in the schema, or behind the prefix, `$1`.
+    /// Query for the column `$3` of the table `$2` in the schema, or with the prefix, `$1`.
     pub(in crate::lease) column: &'static str,
-    /// Bounds the time in a queue for a table, where there are such queues.
+    /// Statement that limits the time in a lock queue of a table, where there are such queues.
     pub(in crate::lease) queue_for: &'static str,
-    /// Keeps a second worker from changing the schema at the same time, where `BEGIN` does not.
+    /// Query that keeps a second worker from changing the schema concurrently, where `BEGIN` does
+    /// not.
     pub(in crate::lease) schema_lock: Option<&'static str>,
-    /// Whether the schema `$1` is there, where tables lie in schemas.
+    /// Query for the schema `$1`, where tables are in schemas.
     pub(in crate::lease) schema_is_there: Option<&'static str>,
-    /// Whether the database tells everybody who listens that the plan has changed.
+    /// True if the database can notify listeners that the plan has changed.
     pub(in crate::lease) notifies: bool,
-    /// Ends a transaction that is left open for `$10` after it locked a row, where others would
-    /// have to wait for it.
+    /// Expression that ends a transaction left idle for `$10` after it has locked a row, where
+    /// others would have to wait for it.
     pub(in crate::lease) bound_transaction: &'static str,
 }
 
-/// The words of PostgreSQL.
+/// SQL fragments of PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) const POSTGRES: Dialect = Dialect {
     text: "text COLLATE \"C\"",
@@ -61,7 +63,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     bound_transaction: ", set_config('idle_in_transaction_session_timeout', $10, true)",
 };
 
-/// The words of SQLite.
+/// SQL fragments of SQLite.
 #[cfg(feature = "sqlite")]
 pub(crate) const SQLITE: Dialect = Dialect {
     text: "TEXT",

@@ -1,48 +1,48 @@
-//! What can go wrong with a statement, and what that means for whoever asked.
+//! Failures of SQL statements, and their mapping to store errors.
 
 use crate::lease::StoreError;
 use std::time::Duration;
 
-/// Why a statement was not carried out, or its answer not understood.
+/// Reason why a statement was not executed, or why its answer could not be read.
 #[derive(Debug)]
 pub(crate) enum SqlFailure {
-    /// The database or the way to it.
+    /// An error of the database or of the connection to it.
     Sql(sqlx::Error),
-    /// No answer came in time.
+    /// No answer arrived in time.
     NoAnswer {
-        /// How long was waited.
+        /// Time limit that was exceeded.
         within: Duration,
     },
     /// All connections are in use; nothing was sent.
     PoolBusy {
-        /// How long was waited.
+        /// Time spent waiting.
         waited: Duration,
     },
-    /// Others use what has to be changed; nothing was changed.
+    /// The object to change is in use by others; nothing was changed.
     InUse(String),
-    /// A row that we can't read.
+    /// A row that can't be read.
     Unreadable {
-        /// Which row.
+        /// Key of the row, as far as it was read.
         row: String,
-        /// What is wrong with it.
+        /// The problem with the row.
         detail: String,
     },
-    /// The tables are not ours, or not of a version that we know.
+    /// The tables are not a lease store's, or have an unknown version.
     Foreign(String),
 }
 
-/// Whether a connection can still be used after a failure.
+/// States whether the connection was lost in a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LostConnection {
     Yes,
     No,
 }
 
-/// The code of a database's error.
+/// The error code of a database.
 enum Code {
     #[cfg(feature = "postgres")]
     Postgres(String),
-    /// The primary code of SQLite, without its extension.
+    /// SQLite's primary result code, without the extended part.
     #[cfg(feature = "sqlite")]
     Sqlite(i32),
 }
@@ -54,7 +54,7 @@ impl From<sqlx::Error> for SqlFailure {
 }
 
 impl SqlFailure {
-    /// Whether the connection went away, so that another one may do better.
+    /// Determines whether the connection was lost, so that another one may succeed.
     pub(crate) fn lost_connection(&self) -> LostConnection {
         let lost = match self {
             Self::NoAnswer { .. } => true,
@@ -62,7 +62,8 @@ impl SqlFailure {
                 false
             }
             Self::Sql(error) => match code(error) {
-                // What a server says when it hangs up: it stops, or it ends this session.
+                // Codes with which a server closes a connection: it shuts down, or it ends this
+                // session.
                 #[cfg(feature = "postgres")]
                 Some(Code::Postgres(code)) => {
                     code.starts_with("57P") || code.starts_with("08") || code == "25P03"
@@ -81,11 +82,11 @@ impl SqlFailure {
         if lost { LostConnection::Yes } else { LostConnection::No }
     }
 
-    /// Whether somebody else was in the way, so that a retry may succeed at once.
+    /// Returns true if another transaction was in the way, so that a retry may succeed at once.
     pub(in crate::lease) fn is_busy(&self) -> bool {
         let Self::Sql(error) = self else { return false };
         match code(error) {
-            // A lock, a time-out of a statement, a conflict between transactions.
+            // A lock, a statement timeout, a conflict between transactions.
             #[cfg(feature = "postgres")]
             Some(Code::Postgres(code)) => {
                 matches!(code.as_str(), "55P03" | "57014" | "40001" | "40P01")
@@ -96,8 +97,8 @@ impl SqlFailure {
         }
     }
 
-    /// Whether an error that answered `COMMIT` says that the transaction was rolled back. Of all
-    /// others nobody knows: a server can commit and then fail to say so.
+    /// Returns true if an error in answer to `COMMIT` means that the transaction was rolled back.
+    /// After any other error the result is unknown: a server can commit and then fail to report it.
     pub(in crate::lease) fn rolled_back(&self) -> bool {
         let Self::Sql(error) = self else { return false };
         match code(error) {
@@ -105,14 +106,14 @@ impl SqlFailure {
             Some(Code::Postgres(code)) => {
                 matches!(code.as_str(), "40001" | "40002" | "40P01") || code.starts_with("23")
             }
-            // Busy, locked, read-only, full, constraint: each leaves the transaction undone.
+            // Busy, locked, read-only, full, constraint: each leaves the transaction uncommitted.
             #[cfg(feature = "sqlite")]
             Some(Code::Sqlite(code)) => matches!(code, 5 | 6 | 8 | 13 | 19),
             None => false,
         }
     }
 
-    /// Whether a table or a column is not there.
+    /// Returns true if a schema, a table or a column is missing.
     pub(in crate::lease) fn is_missing_table(&self) -> bool {
         let Self::Sql(error) = self else { return false };
         match code(error) {
@@ -126,7 +127,7 @@ impl SqlFailure {
         }
     }
 
-    /// The same in the words of the seam.
+    /// Converts the failure into a [`StoreError`].
     pub(crate) fn of_store(self, store: &str) -> StoreError {
         let store = store.to_owned();
         match self {

@@ -1,5 +1,5 @@
-//! A checkpoint inside the user's own transaction, so that it and the effects of the records are
-//! stored together or not at all.
+//! Checkpoints inside the user's own transaction, so that a checkpoint and the effects of the
+//! records are stored together or not at all.
 
 use super::cell::Cell;
 use super::failure::SqlFailure;
@@ -61,7 +61,7 @@ impl SqlStore {
             pending: None,
             bytes_per_second: None,
         };
-        // A row that fits by now did not fit when it counted.
+        // The row may satisfy the condition by now, but it did not when the update ran.
         let why = Layout::Native.lease_after(&hold.key, &change, nonce, now.as_ref()).err();
         Ok(TransactionCheckpoint::Refused { why: why.unwrap_or(WriteRefusal::CheckpointMoved) })
     }

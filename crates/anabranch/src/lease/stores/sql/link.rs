@@ -1,4 +1,4 @@
-//! One connection, to either database: where the two differ in calls.
+//! One connection to either database, with their differences in API calls.
 
 use super::cell::Cell;
 use super::failure::SqlFailure;
@@ -14,17 +14,18 @@ use sqlx::{AssertSqlSafe, Column, ConnectOptions, Row, TypeInfo, ValueRef};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait before a busy SQLite file is opened once more.
+/// Pause before a busy SQLite file is opened again.
 #[cfg(feature = "sqlite")]
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A take that was acknowledged and then forgotten in a crash would be two owners. Whoever turned
-/// this off for speed did so for rows of another kind; stricter settings stay.
+/// Turns `synchronous_commit` on where it is off: an acknowledged take that is lost in a crash
+/// would lead to two owners. It may be off for the sake of speed, for data of another kind.
+/// Stricter settings stay.
 #[cfg(feature = "postgres")]
 const ACKNOWLEDGED_IS_KEPT: &str = "SELECT set_config('synchronous_commit', 'on', true) \
                                     WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Where a database is, and how to log in.
+/// Location of a database, and its credentials.
 #[derive(Clone)]
 pub(crate) enum DatabaseAddress {
     #[cfg(feature = "postgres")]
@@ -39,7 +40,7 @@ impl DatabaseAddress {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(options) => Ok(SqlConnection::Postgres(options.connect().await?)),
-            // The change to WAL on a fresh file does not wait for others that make it too.
+            // Switching a fresh file to WAL does not wait for other connections that do the same.
             #[cfg(feature = "sqlite")]
             Self::Sqlite(options) => loop {
                 match options.connect().await.map_err(SqlFailure::from) {
@@ -50,8 +51,8 @@ impl DatabaseAddress {
         }
     }
 
-    /// What opens a transaction that waits for a row's lock for `lock` at most, and that ends by
-    /// itself if it is left open.
+    /// Returns the statements that open a transaction. On PostgreSQL, it waits at most `lock` for a
+    /// row's lock, and ends by itself if a statement takes, or it stays idle, longer than `whole`.
     pub(in crate::lease) fn begin(&self, lock: Duration, whole: Duration) -> Arc<str> {
         match self {
             #[cfg(feature = "postgres")]
@@ -63,7 +64,8 @@ impl DatabaseAddress {
                 whole.as_millis()
             )
             .into(),
-            // A transaction that reads first and then writes can fail whatever its time-out is.
+            // Takes the write lock at once: a transaction that reads first can fail to write,
+            // whatever its timeout.
             #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => {
                 let _ = (lock, whole);
@@ -73,7 +75,7 @@ impl DatabaseAddress {
     }
 }
 
-/// A connection of our own.
+/// A connection owned by the store.
 pub(crate) enum SqlConnection {
     #[cfg(feature = "postgres")]
     Postgres(PgConnection),
@@ -92,7 +94,7 @@ impl SqlConnection {
     }
 }
 
-/// A connection to send statements on: ours, or that of the user's transaction.
+/// A connection to send statements on: the store's own, or that of the user's transaction.
 pub(crate) enum SqlExecutor<'a> {
     #[cfg(feature = "postgres")]
     Postgres(&'a mut PgConnection),
@@ -101,7 +103,7 @@ pub(crate) enum SqlExecutor<'a> {
 }
 
 impl SqlExecutor<'_> {
-    /// The rows that a statement answers.
+    /// Returns the rows that a statement yields.
     pub(in crate::lease) async fn rows(
         &mut self,
         sql: &Arc<str>,
@@ -122,7 +124,7 @@ impl SqlExecutor<'_> {
         }
     }
 
-    /// How many rows a statement changed.
+    /// Returns the number of rows that a statement changed.
     pub(in crate::lease) async fn change(
         &mut self,
         sql: &Arc<str>,
@@ -143,7 +145,7 @@ impl SqlExecutor<'_> {
         })
     }
 
-    /// Runs statements without arguments, in one round trip.
+    /// Runs statements without parameters, in one round trip.
     pub(in crate::lease) async fn run(&mut self, sql: &str) -> Result<(), SqlFailure> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql));
         match self {
@@ -188,7 +190,7 @@ fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, SqlFailure> {
     row.columns().iter().enumerate().map(cell).collect()
 }
 
-/// Bytes as text, in whichever form the role or the database asks for with `bytea_output`.
+/// Reads `bytea` as text, in either form of `bytea_output` that the role or the database sets.
 #[cfg(feature = "postgres")]
 fn postgres_bytes(row: &PgRow, i: usize, name: &str) -> Result<Option<Vec<u8>>, SqlFailure> {
     let raw = row.try_get_raw(i)?;
@@ -206,7 +208,7 @@ fn sqlite_cells(row: &SqliteRow) -> Result<Vec<Cell>, SqlFailure> {
         if raw.is_null() {
             return Ok(Cell::Text(None));
         }
-        // SQLite's values have a type of their own, whatever the column says.
+        // SQLite's values have types of their own, independent of the column's type.
         let found = raw.type_info().into_owned();
         Ok(match found.name() {
             "TEXT" => Cell::Text(row.try_get(i)?),

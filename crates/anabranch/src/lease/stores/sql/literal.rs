@@ -1,14 +1,15 @@
 //! Values written into the text of a statement, for PostgreSQL.
 //!
 //! A parameter needs a prepared statement: a name that outlives the call, or a second round trip
-//! between preparing and running. A pooler that lends a connection for one transaction breaks both.
-//! Text in one message needs one round trip and leaves nothing behind, whatever lies in between.
+//! between preparing and executing. A pooler that lends a connection for one transaction breaks
+//! both. Text in one message needs one round trip and leaves nothing behind, whatever lies in
+//! between.
 
 use super::cell::Cell;
 use super::failure::SqlFailure;
 use std::fmt::Write as _;
 
-/// Replaces `$1`, `$2` and so on by the values, but not inside quotes.
+/// Replaces `$1`, `$2` and so on by the values, except inside quotes.
 pub(in crate::lease) fn with_values(sql: &str, cells: &[Cell]) -> Result<String, SqlFailure> {
     let mut text = String::with_capacity(sql.len() + 32 * cells.len());
     let mut rest = sql;
@@ -46,8 +47,9 @@ fn write_value(sql: &mut String, cell: &Cell) -> Result<(), SqlFailure> {
     written.map_err(|_| failure("a value can't be written".to_owned()))
 }
 
-/// Writes a text that `standard_conforming_strings` does not change. Letters beyond ASCII stay as
-/// they are, for every connection of `sqlx` speaks UTF-8: only a server in UTF-8 takes `\U` for them.
+/// Writes a text literal that does not depend on `standard_conforming_strings`. Characters beyond
+/// ASCII stay as they are: every connection of `sqlx` uses UTF-8, and only a server in UTF-8
+/// accepts `\U` for them.
 fn write_text(sql: &mut String, text: &str) -> Result<(), SqlFailure> {
     sql.push_str("E'");
     for letter in text.chars() {
@@ -73,8 +75,8 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// The bytes that PostgreSQL shows as `\x` and hexadecimal digits (`bytea_output = 'hex'`), or as
-/// text with octal escapes and doubled backslashes (`'escape'`).
+/// Parses the text form of `bytea`: `\x` and hexadecimal digits (`bytea_output = 'hex'`), or text
+/// with octal escapes and doubled backslashes (`'escape'`).
 pub(in crate::lease) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         return digits.as_bytes().chunks(2).map(|pair| number(pair, 2, 16)).collect();
@@ -93,7 +95,7 @@ pub(in crate::lease) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The byte that `length` digits are.
+/// Parses a byte of `length` digits.
 fn number(digits: &[u8], length: usize, radix: u32) -> Option<u8> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == length)?;
     u8::from_str_radix(digits, radix).ok()

@@ -1,11 +1,12 @@
-//! Making the tables and bringing them up to date, without standing in the way of workers at work.
+//! Creation and migration of the tables, without blocking running workers.
 //!
-//! To add a column PostgreSQL wants the table for itself. It queues for that behind everybody who
-//! uses the table, be it a dump that takes an hour, and whoever comes later queues behind it. So a
-//! step queues for a moment only, then makes room, and tries again after a longer pause. Each
-//! table has a transaction of its own: none is held while another is waited for. The lock that
-//! keeps other workers from the same work is kept through the pauses, so that a fleet that starts
-//! disturbs no more than one worker does.
+//! To add a column, PostgreSQL needs an exclusive lock on the table. It queues for the lock behind
+//! all users of the table, even a dump that takes an hour, and later users queue behind it. So a
+//! step queues only briefly, then lets the others go first, and tries again after a longer pause.
+//!
+//! Each step has a transaction of its own, so that no table is locked while another is waited for.
+//! The lock that keeps other workers from the same work is held through the pauses. So a fleet that
+//! starts disturbs no more than a single worker does.
 
 use super::cell::Cell;
 use super::failure::SqlFailure;
@@ -16,34 +17,35 @@ use crate::lease::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that a step queues for its table. Writes that queue behind it wait longer than this.
+/// Maximum time that a step queues for its table. Writes that queue behind it have a longer lock
+/// timeout.
 const TURN: Duration = Duration::from_millis(250);
-/// How long everybody else has the table to themselves before the next turn.
+/// Pause before the next turn, in which other users have the table to themselves.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How many turns a step takes before it fails. Whoever prepares may begin again.
+/// Maximum number of turns of a step. `prepare` can be called again after that.
 const TURNS: u32 = 5;
 
-/// What a transaction did.
+/// The result of one transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum MigrationProgress {
-    /// A step; there may be more.
+    /// One step was made; there may be more.
     Step,
-    /// The last one.
+    /// This was the last step.
     Done,
 }
 
 impl SqlStore {
-    /// Makes the tables, or brings them up to date.
+    /// Creates the tables, or migrates them to the current version.
     pub(crate) async fn prepare(&self) -> Result<(), StoreError> {
         self.bring_up_to_date().await.map_err(|failure| failure.of_store(&self.label))
     }
 
     async fn bring_up_to_date(&self) -> Result<(), SqlFailure> {
-        // A worker that may not make tables can still use those that are there.
+        // A worker without the right to create tables can still use existing ones.
         if self.with_timeout(self.patience.prepare, self.is_current()).await? {
             return Ok(());
         }
-        // Time for another worker to make them, and for our own turns.
+        // Time for another worker to create them, and for this worker's own turns.
         let time = self.patience.prepare * 2;
         while self.with_timeout(time, self.transact_a_step()).await? == MigrationProgress::Step {}
         Ok(())
@@ -65,9 +67,9 @@ impl SqlStore {
         }
     }
 
-    /// Whether the tables are there, up to date, and the application has its row.
+    /// Returns true if the tables exist and are up to date, and the application has its row.
     async fn is_current(&self) -> Result<bool, SqlFailure> {
-        // The first answer may come on a connection that has died; the rest follow it.
+        // An idle connection may be dead. This read replaces it, so the reads below get a live one.
         let tables = self.statements.dialect.tables.into();
         let space = vec![Cell::text(self.statements.names.space())];
         self.read_once_or_twice(&tables, space).await?;
@@ -91,12 +93,12 @@ impl SqlStore {
             FoundSchema::Version(version) => version,
             FoundSchema::Usable => VERSION,
         };
-        // Versions count from 1, and the first is made, not added to.
+        // Versions count from 1, and version 1 is created, not added.
         let Some(added) = ADDED.get(version.saturating_sub(1)) else {
             return self.make_application(wire).await.map(|()| MigrationProgress::Done);
         };
         for added in *added {
-            // A step that was taken before a later one failed is not taken twice.
+            // A step may have been made before a later one failed. It is not repeated.
             if !self.has_column(wire, added).await? {
                 self.add_in_turns(wire, added).await?;
                 return Ok(MigrationProgress::Step);
@@ -119,7 +121,7 @@ impl SqlStore {
         })
     }
 
-    /// Makes all tables. Nobody else sees them before that is done, so nobody is in the way.
+    /// Creates all tables. They are invisible to others until the commit, so this blocks no worker.
     async fn make_tables(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let statements = &self.statements;
         let space = vec![Cell::text(statements.names.space())];
@@ -160,7 +162,7 @@ impl SqlStore {
         self.statements.migration(&format!("ALTER TABLE {{t}}{table} ADD COLUMN {column} {kind}"))
     }
 
-    /// Adds a column as soon as the table is free for a moment.
+    /// Adds a column as soon as the table is briefly free.
     async fn add_in_turns(
         &self,
         wire: &mut SqlExecutor<'_>,
@@ -169,7 +171,8 @@ impl SqlStore {
         let turn = TURN.min(self.patience.lock / 2).max(Duration::from_millis(1));
         let bound =
             self.statements.dialect.queue_for.replace("{ms}", &turn.as_millis().to_string());
-        // What a savepoint took is let go with it: the place in the queue, and the bound.
+        // Rolling back to the savepoint also releases the place in the lock queue, and undoes the
+        // limit.
         let add =
             format!("SAVEPOINT turn; {bound}{}; RELEASE SAVEPOINT turn", self.addition(added));
         for turn in 1..=TURNS {
@@ -197,7 +200,7 @@ impl SqlStore {
         version: usize,
     ) -> Result<(), SqlFailure> {
         let mut cells = vec![Cell::number(version as u64)];
-        // The column came with version 3, and only the last row counts.
+        // `min_reader` was added in version 3, and only the last row is read.
         let note = if version == VERSION {
             cells.push(Cell::number(MIN_READER as u64));
             "INSERT INTO {t}schema_version (version, min_reader) VALUES ($1, $2)"

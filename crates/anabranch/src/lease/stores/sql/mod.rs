@@ -1,12 +1,12 @@
-//! What the stores on SQL share: the tables, the statements, the rows and how a write is made.
+//! Shared implementation of the SQL stores: tables, statements, rows and writes.
 //!
 //! ```text
-//! Write ── change: BEGIN, read the row and lock it ── Layout::lease_after ──► write it back, move
-//!          the version ── COMMIT ──► Outcome        (the reply to COMMIT is lost: Unknown)
+//! Write ── change: BEGIN, read and lock the row ── Layout::lease_after ──► write the row, move the
+//!          version ── COMMIT ──► WriteOutcome      (reply to COMMIT lost: Unknown)
 //!
-//! pool:    who waits for whom; hearts wait for nobody
-//! dialect: where PostgreSQL and SQLite differ in words
-//! link:    where they differ in calls
+//! pool:    order of waiting calls; heartbeats do not wait for other calls
+//! dialect: differences between PostgreSQL and SQLite in SQL
+//! link:    differences between PostgreSQL and SQLite in API calls
 //! ```
 
 mod cell;

@@ -1,35 +1,34 @@
-//! A few connections, lent out one at a time.
+//! A small connection pool.
 //!
-//! A connection comes back only after a clean end. Any other end closes it, which is what rolls an
-//! open transaction back: nobody waits for an answer that may never come, and no connection of a
-//! network that went away is kept.
+//! A connection is returned only after a clean end. Any other end closes it, which rolls an open
+//! transaction back. So no call waits for an answer that may never come, and connections over a
+//! failed network are not kept.
 
 use super::failure::SqlFailure;
 use super::link::{DatabaseAddress, SqlConnection, SqlExecutor};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Whether a call can wait.
+/// The urgency of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::lease) enum Urgency {
-    /// A beat, or a look at the beats of others: late means lost leases.
+    /// A heartbeat, or a poll of the heartbeats of others: delay means lost leases.
     Heartbeat,
-    /// Anything else.
+    /// Any other call.
     Normal,
 }
 
 pub(in crate::lease) struct SqlPool {
-    /// Where to connect.
     address: DatabaseAddress,
-    /// One permit less than there are connections: what is not a heart waits here, so that a beat
-    /// finds a connection however many checkpoints are queued.
+    /// One permit fewer than there are connections, and at least one. Normal calls wait here, so
+    /// that a heartbeat finds a connection however many checkpoints are queued.
     crowd: Semaphore,
     /// One permit for each connection that may be open.
     slots: Semaphore,
-    /// One permit for each that may write at the same time: SQLite has one lock, and those of one
-    /// process queue for it better than they poll.
+    /// One permit for each concurrent writer. SQLite has one lock, and queueing for it within the
+    /// process is better than polling it.
     writers: Semaphore,
-    /// Connections that nobody uses.
+    /// Open connections that are not in use.
     idle: Mutex<Vec<SqlConnection>>,
 }
 
@@ -48,7 +47,7 @@ impl SqlPool {
         }
     }
 
-    /// Waits in the crowd, unless it is about a heart.
+    /// Waits for a permit, if the call is not urgent.
     pub(in crate::lease) async fn acquire_slot(
         &self,
         urgency: Urgency,
@@ -61,12 +60,12 @@ impl SqlPool {
         }
     }
 
-    /// A connection to read on. Waits for one that comes back, or opens one.
+    /// Returns a connection for a read. Waits until one is free, or opens one.
     pub(in crate::lease) async fn to_read(&self) -> Result<SqlLoan<'_>, SqlFailure> {
         self.acquire(None).await
     }
 
-    /// A connection to write on.
+    /// Returns a connection for a write.
     pub(in crate::lease) async fn to_write(&self) -> Result<SqlLoan<'_>, SqlFailure> {
         let turn = self.writers.acquire().await.expect("the semaphore is never closed");
         self.acquire(Some(turn)).await
@@ -86,14 +85,14 @@ impl SqlPool {
         Ok(SqlLoan { link, was_idle, pool: self, _slot: slot, _turn: turn })
     }
 
-    /// Closes what nobody uses: the server is gone, and its connections with it.
+    /// Closes the idle connections, because the server is gone and they are dead too.
     pub(in crate::lease) fn forget_idle(&self) {
         let idle = std::mem::take(&mut *self.idle());
         drop(idle);
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<SqlConnection>> {
-        // A list of connections has no state that a panic could leave half done.
+        // A list of connections is consistent after a panic.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,7 +100,8 @@ impl SqlPool {
 /// A connection on loan. Dropping it closes it.
 pub(in crate::lease) struct SqlLoan<'a> {
     link: SqlConnection,
-    /// Whether it was opened for somebody else, so that the server may have hung up since.
+    /// True if the connection was opened by an earlier call, so that the server may have closed it
+    /// since.
     was_idle: bool,
     pool: &'a SqlPool,
     _slot: SemaphorePermit<'a>,
@@ -117,7 +117,7 @@ impl SqlLoan<'_> {
         self.was_idle
     }
 
-    /// Gives the connection back for others to use. It has no open transaction.
+    /// Returns the connection to the pool. It must have no open transaction.
     pub(in crate::lease) fn give_back(self) {
         let Self { link, pool, .. } = self;
         pool.idle().push(link);

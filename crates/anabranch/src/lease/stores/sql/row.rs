@@ -1,4 +1,4 @@
-//! Leases, workers and facts as rows, and back.
+//! Conversion of leases, workers and stream facts to rows and back.
 
 use super::cell::{Cell, RowReader};
 use super::failure::SqlFailure;
@@ -14,7 +14,7 @@ const ALIVE: &str = "alive";
 const LEAVING: &str = "leaving";
 const FENCED: &str = "fenced";
 
-/// The key of a lease's row, then its other columns.
+/// Returns the key columns of a lease's row, then its other columns.
 pub(in crate::lease) fn lease_cells(lease: &Lease) -> Vec<Cell> {
     let taker = match &lease.hand_over {
         HandOver::Requested { taker } => Some(taker.as_str().to_owned()),
@@ -42,12 +42,12 @@ pub(in crate::lease) fn lease_cells(lease: &Lease) -> Vec<Cell> {
     cells
 }
 
-/// The columns that name a lease's row, after the application.
+/// Returns the key columns of a lease's row, without the application.
 pub(in crate::lease) fn lease_key(key: &LeaseKey) -> Vec<Cell> {
     vec![Cell::text(key.stream.as_str()), Cell::text(key.shard.as_str())]
 }
 
-/// Reads what [`lease_cells`] wrote.
+/// Reads the columns written by [`lease_cells`].
 pub(in crate::lease) fn lease(cells: Vec<Cell>) -> Result<Lease, SqlFailure> {
     let mut row = RowReader::new(&LEASE, cells);
     let key = LeaseKey::new(row.key()?, row.key()?);
@@ -60,7 +60,7 @@ pub(in crate::lease) fn lease(cells: Vec<Cell>) -> Result<Lease, SqlFailure> {
         (false, None) => HandOver::None,
     };
     let checkpoint = row.parsed(str::parse)?;
-    // For operators: the checkpoint says it too.
+    // Stored for operators: the checkpoint implies it.
     let _completed = row.flag()?;
     let position = row.optional_parsed(str::parse)?;
     let state = row.optional_bytes()?.map(bytes::Bytes::from);
@@ -90,7 +90,7 @@ pub(in crate::lease) fn lease(cells: Vec<Cell>) -> Result<Lease, SqlFailure> {
     })
 }
 
-/// The key of a worker's row, then its other columns.
+/// Returns the key column of a worker's row, then its other columns.
 pub(in crate::lease) fn worker_cells(worker: &WorkerRow) -> Vec<Cell> {
     let state = match worker.state {
         WorkerState::Alive => ALIVE,
@@ -113,7 +113,7 @@ pub(in crate::lease) fn worker_cells(worker: &WorkerRow) -> Vec<Cell> {
     ]
 }
 
-/// Reads what [`worker_cells`] wrote.
+/// Reads the columns written by [`worker_cells`].
 pub(in crate::lease) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, SqlFailure> {
     let mut row = RowReader::new(&WORKER, cells);
     Ok(WorkerRow {
@@ -135,7 +135,7 @@ pub(in crate::lease) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, SqlFailure
     })
 }
 
-/// The key of a stream's row, then its other columns.
+/// Returns the key column of a stream's row, then its other columns.
 pub(in crate::lease) fn stream_cells(stream: &StreamName, facts: StreamFacts) -> Vec<Cell> {
     vec![
         Cell::text(stream.as_str()),
@@ -145,7 +145,7 @@ pub(in crate::lease) fn stream_cells(stream: &StreamName, facts: StreamFacts) ->
     ]
 }
 
-/// Reads what [`stream_cells`] wrote.
+/// Reads the columns written by [`stream_cells`].
 pub(in crate::lease) fn stream(cells: Vec<Cell>) -> Result<(StreamName, StreamFacts), SqlFailure> {
     let mut row = RowReader::new(&STREAM, cells);
     let name = row.key()?.into();
@@ -153,7 +153,8 @@ pub(in crate::lease) fn stream(cells: Vec<Cell>) -> Result<(StreamName, StreamFa
     Ok((name, StreamFacts { t0_ms, created_ms, first_sync_done: row.flag()? }))
 }
 
-/// Shard ids hold no space: Kinesis allows letters, digits, `_`, `.` and `-`.
+/// Joins shard ids by spaces. The ids contain none: Kinesis allows letters, digits, `_`, `.` and
+/// `-`.
 fn names(shards: &[ShardId]) -> String {
     shards.iter().map(ShardId::as_str).collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
-//! The tables as they have to be, and as they are found: refused if they are not ours.
+//! The schema of the tables, and the check of existing ones, which refuses foreign tables.
 //!
-//! A migration only adds columns that may be empty, so that workers of the version before it go on
-//! during a deploy. The number of the last one is kept in the table `schema_version`, and with it
-//! the oldest version that may use the tables, so that such a worker can be started again too.
+//! A migration only adds nullable columns, so that workers of the previous version keep working
+//! during a deploy. The table `schema_version` holds the current version, and the oldest version
+//! that may use the tables. So a worker of the previous version can also be restarted.
 
 use super::cell::Cell;
 use super::failure::SqlFailure;
@@ -11,7 +11,7 @@ use super::statement::{LEASE, STREAM, TABLES, WORKER};
 use super::store::SqlStore;
 use std::sync::Arc;
 
-/// What makes the tables of version 1.
+/// Creates the tables of version 1.
 pub(in crate::lease) const TABLES_OF_1: &str = "
 CREATE TABLE {t}schema_version (
     version {number} NOT NULL PRIMARY KEY,
@@ -65,14 +65,14 @@ CREATE TABLE {t}lease (
 CREATE INDEX {i}lease_owner ON {t}lease (application, owner);
 ";
 
-/// A column that a later version adds. It may be empty.
+/// A nullable column that a later version adds.
 pub(in crate::lease) struct AddedColumn {
     pub(in crate::lease) table: &'static str,
     pub(in crate::lease) column: &'static str,
     pub(in crate::lease) kind: &'static str,
 }
 
-/// What each version after the first adds.
+/// Columns added by each version after the first.
 pub(in crate::lease) const ADDED: [&[AddedColumn]; 3] = [
     &[
         AddedColumn { table: "lease", column: "bytes_per_second", kind: "{number}" },
@@ -82,28 +82,29 @@ pub(in crate::lease) const ADDED: [&[AddedColumn]; 3] = [
     &[AddedColumn { table: "worker", column: "lease_time_ms", kind: "{number}" }],
 ];
 
-/// The version that this release makes.
+/// The schema version that this release creates.
 pub(in crate::lease) const VERSION: usize = 1 + ADDED.len();
 
-/// The oldest version whose workers may use tables of [`VERSION`]. They leave new columns of the
-/// rows that they write as they are: a version that can't bear this raises the number.
+/// The oldest version whose workers may use tables of [`VERSION`]. Such workers leave unknown
+/// columns of the rows that they write unchanged. A version for which that is not enough must raise
+/// this number.
 pub(in crate::lease) const MIN_READER: usize = 3;
 
 const _: () = assert!(MIN_READER <= VERSION);
 
-/// What stands in the database under our names.
+/// The tables found in the database under the store's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::lease) enum FoundSchema {
-    /// Nothing.
+    /// No tables.
     Nothing,
-    /// Our tables, of this version.
+    /// Tables of this older version.
     Version(usize),
-    /// Tables of this version or of a later one that we may use.
+    /// Tables of this release's version, or of a later one that it may use.
     Usable,
 }
 
 impl SqlStore {
-    /// What stands under our names, or why we must not touch it.
+    /// Inspects the tables under the store's names. Returns an error if they must not be used.
     pub(in crate::lease) async fn find_tables(
         &self,
         wire: &mut SqlExecutor<'_>,
@@ -139,7 +140,7 @@ impl SqlStore {
         Ok(FoundSchema::Usable)
     }
 
-    /// Refuses tables of a later version, unless it says that ours may use them.
+    /// Refuses tables of a later version, unless that version permits this release.
     async fn may_use(&self, wire: &mut SqlExecutor<'_>, version: u64) -> Result<(), SqlFailure> {
         let asked = self
             .statements
@@ -173,7 +174,7 @@ impl SqlStore {
         }
     }
 
-    /// Tables of our version have our columns, unless they are somebody else's.
+    /// Checks that the tables have the expected columns. If not, they belong to something else.
     async fn probe(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let tables: [(&str, &[&str]); 4] = [
             ("application", &["application", "version"]),

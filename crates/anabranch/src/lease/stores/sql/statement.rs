@@ -1,20 +1,20 @@
-//! The tables' names, and every statement that the stores send.
+//! Table names, and all statements that the SQL stores send.
 
 use super::dialect::Dialect;
 use std::sync::Arc;
 
-/// The tables, in the order in which they are made.
+/// The tables, in order of creation.
 pub(in crate::lease) const TABLES: [&str; 5] =
     ["schema_version", "application", "stream", "worker", "lease"];
 
-/// What is read of a stream's facts, in this order.
+/// Columns read from a stream's row, in this order.
 pub(in crate::lease) const STREAM: [&str; 4] = ["stream", "t0_ms", "created_ms", "first_sync_done"];
 
-/// What is read of a worker, in this order.
+/// Columns read from a worker's row, in this order.
 pub(in crate::lease) const WORKER: [&str; 8] =
     ["worker", "counter", "state", "host", "started_ms", "nonce", "streams", "lease_time_ms"];
 
-/// What is read of a lease, in this order.
+/// Columns read from a lease's row, in this order.
 pub(in crate::lease) const LEASE: [&str; 16] = [
     "stream",
     "shard",
@@ -34,81 +34,77 @@ pub(in crate::lease) const LEASE: [&str; 16] = [
     "bytes_per_second",
 ];
 
-/// How the tables are told apart from those of others in the same database.
+/// Names that distinguish the tables from others in the same database.
 #[derive(Clone, Debug)]
 pub(crate) struct TableNames {
     /// The schema (PostgreSQL) or the prefix of every name (SQLite).
     space: String,
-    /// What stands before a table's name.
+    /// Prefix of a table's name.
     before_table: String,
-    /// What stands before the name of an index, which lies where its table does.
+    /// Prefix of an index's name. An index is always in the schema of its table.
     before_index: String,
 }
 
 impl TableNames {
-    /// Tables in a schema of their own.
+    /// Names tables in a schema of their own.
     #[cfg(feature = "postgres")]
     pub(crate) fn in_schema(schema: &str) -> Self {
         let before_table = format!("\"{}\".", schema.replace('"', "\"\""));
         Self { space: schema.to_owned(), before_table, before_index: String::new() }
     }
 
-    /// Tables with a prefix, which has to be a plain name.
+    /// Names tables by a prefix, which must be a plain identifier.
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_prefix(prefix: &str) -> Self {
         Self { space: prefix.to_owned(), before_table: prefix.into(), before_index: prefix.into() }
     }
 
-    /// The schema or the prefix.
+    /// Returns the schema or the prefix.
     pub(crate) fn space(&self) -> &str {
         &self.space
     }
 
-    /// The name under which the database lists the table.
+    /// Returns the name under which the database lists the table.
     pub(in crate::lease) fn listed(&self, table: &str) -> String {
         format!("{}{table}", self.before_index)
     }
 }
 
-/// Every statement, ready to be sent. All begin with the application as `$1`.
+/// All statements, ready to be sent. Each begins with the application as `$1`.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    /// The words of the database.
     pub(in crate::lease) dialect: &'static Dialect,
-    /// How the tables are called.
     pub(in crate::lease) names: TableNames,
-    /// The version and all facts about streams.
+    /// Selects the version and all facts about streams.
     pub(in crate::lease) application: Arc<str>,
-    /// The version and all workers, in one read.
+    /// Selects the version and all workers, in one read.
     pub(in crate::lease) look: Arc<str>,
-    /// All leases of the stream `$2`.
+    /// Selects all leases of the stream `$2`.
     pub(in crate::lease) list: Arc<str>,
-    /// Moves the version, and tells the channel `$2` of it with `$3` where the database can.
+    /// Increments the version. Where the database can, notifies the channel `$2` with the payload
+    /// `$3`.
     pub(in crate::lease) bump: Arc<str>,
-    /// Whether a lease names the worker `$2`.
+    /// Selects a lease that names the worker `$2`.
     pub(in crate::lease) names_worker: Arc<str>,
-    /// The rows of leases.
     pub(in crate::lease) lease: RowStatements,
-    /// The rows of workers.
     pub(in crate::lease) worker: RowStatements,
-    /// The rows of streams.
     pub(in crate::lease) stream: RowStatements,
-    /// Moves a checkpoint if its owner, its term and the checkpoint before it are as given.
+    /// Moves a checkpoint if the owner, the term and the previous checkpoint are as given.
     pub(in crate::lease) checkpoint: Arc<str>,
 }
 
-/// The statements for one kind of row. Its key comes first, then its other columns.
+/// The statements for one kind of row. Parameters are the key columns, then the other columns.
 #[derive(Debug)]
 pub(crate) struct RowStatements {
     /// Reads one row.
     pub(in crate::lease) get: Arc<str>,
     /// Reads one row and locks it.
     pub(in crate::lease) lock: Arc<str>,
-    /// Makes the row, unless there is one.
+    /// Inserts the row unless it exists.
     pub(in crate::lease) insert: Arc<str>,
-    /// Changes the row. Columns that we don't know stay.
+    /// Updates the row. Unknown columns keep their values.
     pub(in crate::lease) update: Arc<str>,
-    /// Removes the row.
+    /// Deletes the row.
     pub(in crate::lease) delete: Arc<str>,
 }
 
@@ -171,7 +167,7 @@ impl Statements {
         }
     }
 
-    /// The template of a migration with this database's words in it.
+    /// Fills this database's SQL fragments into the template of a migration.
     pub(in crate::lease) fn migration(&self, template: &str) -> String {
         let Dialect { text, number, flag, bytes, moment, now, table_end, .. } = self.dialect;
         [
@@ -182,7 +178,7 @@ impl Statements {
             ("{moment}", moment),
             ("{now}", now),
             ("{end}", table_end),
-            // Last, so that no name is taken for a mark.
+            // Last, so that no name is taken for a placeholder.
             ("{s}", self.names.before_table.trim_end_matches('.')),
             ("{i}", &self.names.before_index),
             ("{t}", &self.names.before_table),
@@ -191,13 +187,13 @@ impl Statements {
         .fold(template.to_owned(), |text, (mark, word)| text.replace(mark, word))
     }
 
-    /// A read of all columns that we know of a table, of no row.
+    /// Returns a query that selects all known columns of a table, and no row.
     pub(in crate::lease) fn probe(&self, table: &str, columns: &[&str]) -> String {
         format!("SELECT {} FROM {}{table} WHERE 1 = 0", columns.join(", "), self.names.before_table)
     }
 }
 
-/// The statements for a table whose key is the application and the first `key` columns.
+/// Returns the statements for a table whose key is the application and the first `key` columns.
 fn row(dialect: &Dialect, table: &str, columns: &[&str], key: usize) -> RowStatements {
     let now = dialect.now;
     let all = columns.join(", ");

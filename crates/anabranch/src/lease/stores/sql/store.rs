@@ -1,4 +1,4 @@
-//! The reads of a store on SQL, and how long it waits.
+//! Reads of the SQL stores, and their timeouts.
 
 use super::cell::{Cell, RowReader};
 use super::dialect::Dialect;
@@ -18,20 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 
-/// The channel on which PostgreSQL tells of changes. The payload says whose.
+/// The channel on which PostgreSQL notifies of changes. The payload names the application.
 pub(crate) const CHANNEL: &str = "anabranch";
 
-/// The longest name of an application, in bytes.
+/// Maximum length of an application's name, in bytes.
 const LONGEST_APPLICATION: usize = 255;
 
-/// How long a store waits. All of it has to lie well below the lease time.
+/// Timeouts of a store. `lock` and `call` must be well below the lease time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreTimeouts {
-    /// For the lock of a row that another transaction holds.
+    /// Wait for the lock of a row that another transaction holds.
     pub(crate) lock: Duration,
-    /// For a whole call up to its `COMMIT`, and once more for the answer to that.
+    /// A whole call up to its `COMMIT`, and once more the answer to `COMMIT`.
     pub(crate) call: Duration,
-    /// For another worker that makes the tables.
+    /// Wait for another worker that creates the tables.
     pub(crate) prepare: Duration,
 }
 
@@ -47,19 +47,15 @@ impl Default for StoreTimeouts {
 
 /// The rows of one application in a database.
 pub(crate) struct SqlStore {
-    /// Whose rows.
     pub(in crate::lease) application: String,
-    /// Which database, in messages. Holds no secret.
+    /// Name of the database for messages. Contains no secret.
     pub(in crate::lease) label: String,
-    /// What is sent.
     pub(in crate::lease) statements: Statements,
-    /// The connections.
     pub(in crate::lease) pool: SqlPool,
-    /// What opens the transaction of a write.
+    /// Opens the transaction of a write.
     pub(in crate::lease) begin: Arc<str>,
-    /// What opens the transaction that makes the tables.
+    /// Opens the transaction that creates the tables.
     pub(in crate::lease) begin_prepare: Arc<str>,
-    /// How long to wait.
     pub(in crate::lease) patience: StoreTimeouts,
 }
 
@@ -84,7 +80,7 @@ impl SqlStore {
         }
     }
 
-    /// What a notification carries when it is about this application.
+    /// Returns the payload of notifications about this application.
     pub(crate) fn payload(&self) -> String {
         format!("{}.{}", self.statements.names.space(), self.application)
     }
@@ -117,7 +113,7 @@ impl SqlStore {
                 }
             }
         }
-        // By bytes, as everywhere: a database has its own ideas of order.
+        // Sorted by bytes, as everywhere: a database may have another order.
         look.workers.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(look)
     }
@@ -127,7 +123,7 @@ impl SqlStore {
         let rows = self.read(Urgency::Normal, &self.statements.list, stream).await?;
         let mut listing = LeaseListing::default();
         for cells in rows {
-            // The stream, then the shard.
+            // The columns begin with the stream and the shard.
             let shard = text(cells.get(1));
             match row::lease(cells) {
                 Ok(lease) => listing.rows.push(lease),
@@ -152,7 +148,7 @@ impl SqlStore {
         worker.map_err(|f| f.of_store(&self.label))
     }
 
-    /// Names a row that can't be read. Any other failure is one of the whole read.
+    /// Converts the failure of a single row. Any other failure fails the whole read.
     fn unreadable<K: for<'a> From<&'a str>>(
         &self,
         key: Option<String>,
@@ -166,7 +162,7 @@ impl SqlStore {
         }
     }
 
-    /// Parts a joined row: the version, and the other table's columns if it had a row.
+    /// Splits a joined row into the version and the other table's columns, if that had a row.
     fn after_version(&self, mut cells: Vec<Cell>) -> Result<(u64, Option<Vec<Cell>>), StoreError> {
         let rest = cells.split_off(1.min(cells.len()));
         let version = RowReader::new(&["version"], cells).number();
@@ -175,7 +171,7 @@ impl SqlStore {
         Ok((version, is_there.then_some(rest)))
     }
 
-    /// The application's name, then these cells: what every statement begins with.
+    /// Prepends the application's name, the first parameter of every statement.
     pub(in crate::lease) fn with_application(&self, cells: Vec<Cell>) -> Vec<Cell> {
         let mut all = Vec::with_capacity(cells.len() + 1);
         all.push(Cell::text(&self.application));
@@ -197,7 +193,7 @@ impl SqlStore {
         read.await.map_err(|failure| failure.of_store(&self.label))
     }
 
-    /// Waits for a connection to be free for this kind of call.
+    /// Waits until this kind of call may use a connection.
     pub(in crate::lease) async fn turn(
         &self,
         urgency: Urgency,
@@ -206,7 +202,7 @@ impl SqlStore {
         turn.map_err(|_| SqlFailure::PoolBusy { waited: self.patience.call })
     }
 
-    /// Once, or again on a new connection if the server had hung up on an idle one.
+    /// Reads, and reads again on a new connection if the server had closed an idle one.
     pub(in crate::lease) async fn read_once_or_twice(
         &self,
         sql: &Arc<str>,
@@ -242,21 +238,21 @@ impl SqlStore {
         }
     }
 
-    /// Ends a transaction that changed nothing. A connection that can't even do that is closed.
+    /// Rolls back a transaction. If even that fails, the connection is closed.
     pub(in crate::lease) async fn roll_back(&self, mut lent: SqlLoan<'_>) {
         if self.with_timeout(self.patience.call, lent.wire().run("ROLLBACK")).await.is_ok() {
             lent.give_back();
         }
     }
 
-    /// Bounds the time of a call. One that takes longer is dropped, and its connection with it.
+    /// Bounds the time of a call. A call that takes longer is dropped, and its connection with it.
     pub(in crate::lease) async fn with_timeout<T>(
         &self,
         time: Duration,
         call: impl Future<Output = Result<T, SqlFailure>>,
     ) -> Result<T, SqlFailure> {
         tokio::time::timeout(time, call).await.unwrap_or_else(|_| {
-            // Whatever made this one hang may have made the others dead too.
+            // The cause of the timeout may have killed the idle connections too.
             self.pool.forget_idle();
             Err(SqlFailure::NoAnswer { within: time })
         })
@@ -273,7 +269,7 @@ fn text(cell: Option<&Cell>) -> Option<String> {
     if let Some(Cell::Text(text)) = cell { text.clone() } else { None }
 }
 
-/// Why a text can't name an application, if it can't.
+/// Returns the reason why a text can't name an application, if there is one.
 pub(crate) fn problem_with_application(name: &str) -> Option<String> {
     if name.is_empty() {
         Some("the application has no name: give it one".to_owned())

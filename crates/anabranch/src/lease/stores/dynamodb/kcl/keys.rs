@@ -9,34 +9,34 @@ use anabranch_model::lease::LeaseKey;
 use std::fmt;
 use std::sync::Arc;
 
-/// How an application's name for a stream becomes KCL's.
+/// Maps the application's name of a stream to KCL's.
 pub(crate) type StreamIdentifier = Arc<dyn Fn(&StreamName) -> Option<KclStreamId> + Send + Sync>;
 
-/// Which streams the table is for.
+/// The streams of the table.
 #[derive(Clone)]
 pub(crate) enum KclStreams {
-    /// One: the key is the shard.
+    /// One stream: the key is the shard.
     Single,
-    /// Several: the key is the stream's id and the shard.
+    /// Several streams: the key is the stream's id and the shard.
     Multi(StreamIdentifier),
 }
 
 /// A stream of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StreamOfTable {
-    /// The application's name for it.
+    /// The application's name of the stream.
     pub(crate) name: StreamName,
-    /// KCL's, where the table has several.
+    /// KCL's id of the stream, if the table has several.
     pub(crate) id: Option<String>,
 }
 
-/// A key that the table may have or not: for a read that only asks whether the table is there.
+/// Returns a key that may or may not exist, for a read that only checks whether the table exists.
 pub(crate) fn any_key() -> AttributeMap {
     AttributeMap::from([(LEASE_KEY.into(), text("shardId-000000000000"))])
 }
 
 impl KclStreams {
-    /// The stream of that name. `None` if the table has several and this one has no id.
+    /// Returns the stream of that name, or `None` if the table has several and this one has no id.
     pub(crate) fn stream(&self, name: &StreamName) -> Option<StreamOfTable> {
         let id = match self {
             Self::Single => None,
@@ -47,7 +47,7 @@ impl KclStreams {
 }
 
 impl KclStreams {
-    /// KCL's id of the stream whose lease has this row's key, where the table has several streams.
+    /// Returns KCL's id of the stream that the row belongs to, if the table has several streams.
     pub(crate) fn of_row<'a>(&self, item: &'a AttributeMap) -> Option<&'a str> {
         match self {
             Self::Single => None,
@@ -67,7 +67,7 @@ impl fmt::Debug for KclStreams {
 }
 
 impl StreamOfTable {
-    /// The key of a shard's row.
+    /// Returns the key of a shard's row.
     pub(crate) fn key(&self, of: &LeaseKey) -> AttributeMap {
         AttributeMap::from([(LEASE_KEY.into(), text(self.lease_key(of.shard.as_str())))])
     }
@@ -79,12 +79,13 @@ impl StreamOfTable {
         }
     }
 
-    /// Whether a row has the key of a lease of this stream. On a table for one stream all have.
+    /// Returns true if the row has the key of a lease of this stream. In a table for one stream all
+    /// rows have.
     pub(crate) fn has(&self, item: &AttributeMap) -> bool {
         self.shard_of(item).is_some()
     }
 
-    /// The shard that the key of a row names, whatever else the row says.
+    /// Returns the shard that the key of a row names, whatever its other attributes say.
     pub(crate) fn shard_of(&self, item: &AttributeMap) -> Option<ShardId> {
         let key = lease_key(item);
         match &self.id {
@@ -93,7 +94,7 @@ impl StreamOfTable {
         }
     }
 
-    /// Which lease a row of this stream is.
+    /// Returns the lease key of a row of this stream.
     pub(crate) fn read_key(&self, item: &AttributeMap) -> Result<LeaseKey, MalformedItem> {
         let lease_key = ItemFields(item).need_text(LEASE_KEY)?;
         let shard = match &self.id {

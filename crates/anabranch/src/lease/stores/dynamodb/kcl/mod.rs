@@ -1,8 +1,8 @@
 //! KCL's table: the same rows that Java workers read and write.
 //!
-//! Java uses the old condition and update parameters; these are the same conditions and effects in
-//! expressions, and the rows can't be told apart. Our looks are eventually consistent, as Java's are;
-//! gates, first rows, audits and repairs read consistently.
+//! Java uses the legacy condition and update parameters. Here the same conditions and effects are
+//! expressions, and the resulting rows can't be distinguished. Polls are eventually consistent, as
+//! Java's are. Gates, first rows, audits and repairs read consistently.
 
 mod stream_id;
 pub(in crate::lease) mod keys;
@@ -30,30 +30,28 @@ pub(in crate::lease) use scan_schedule::ScanSchedule;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How often a write is sent to a row that others keep changing.
+/// Maximum number of attempts to write a row that others keep changing.
 const TRIES: u32 = 10;
 
 /// The rows of one application in KCL's layout. Clones share everything.
 #[derive(Clone, Debug)]
 pub(in crate::lease) struct KclRows {
-    /// The table that they are in.
     pub(in crate::lease) table: DynamoTable,
-    /// Whether the table is for one stream or for several.
     pub(in crate::lease) streams: KclStreams,
-    /// Where the application starts: rows say `AT_TIMESTAMP` and leave the time to the workers.
+    /// Start of the application: rows say `AT_TIMESTAMP` and leave the time to the workers.
     pub(in crate::lease) start: StartPosition,
-    /// The same, by stream, as the workers of this process were told.
+    /// Start by stream, as set by the workers of this process. Takes precedence over `start`.
     pub(in crate::lease) starts: StartPositions,
-    /// How often the table may be scanned.
+    /// Bounds the rate of scans.
     pub(in crate::lease) pace: ScanSchedule,
 }
 
-/// Where the application starts on each stream. Clones share it.
+/// Start of the application on each stream. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lease) struct StartPositions(Arc<Mutex<BTreeMap<StreamName, StartPosition>>>);
 
 impl StartPositions {
-    /// Only a time helps: a row says everything else itself.
+    /// Records a start at a time. Any other start is written on the rows themselves.
     pub(in crate::lease) fn note(&self, stream: &StreamName, start: StartPosition) {
         if let StartPosition::AtTimestamp(_) = start {
             self.lock().insert(stream.clone(), start);
@@ -65,7 +63,7 @@ impl StartPositions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamName, StartPosition>> {
-        // Each change is one insertion, so a panic leaves no half of one.
+        // Each change is one insertion, so a panic leaves a consistent map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,12 +74,13 @@ impl KclRows {
         name: &StreamName,
     ) -> Result<LeaseListing, StoreError> {
         let stream = self.stream(name)?;
-        // A filter would cost as much, and leave out rows that have a lease's key and nothing else.
+        // A filter would cost as much, and would leave out rows that have a lease's key and nothing
+        // else.
         let items = self.table.scan(KeyRange::default()).await?;
         Ok(self.leases(&stream, items.iter().filter(|item| stream.has(item))))
     }
 
-    /// One scan for all streams: a filter would cost as much for each of them.
+    /// Scans once for all streams: a filtered scan would cost as much for each of them.
     pub(in crate::lease) async fn list_recent(
         &self,
         names: &[StreamName],
@@ -121,7 +120,7 @@ impl KclRows {
                 Err(LeaseRowError::Position(why)) => why,
                 Err(LeaseRowError::Other) => row::NOT_OF_THIS_STREAM.to_owned(),
             };
-            // What has no shard's key is of another kind.
+            // A row without a shard's key is of another kind.
             if let Some(key) = stream.shard_of(item).filter(|shard| shard.index().is_some()) {
                 listing.unreadable.push(UnreadableRow { key, why });
             }
@@ -153,7 +152,7 @@ impl KclRows {
             seen = match attempt {
                 WriteAttempt::Lost => return Ok(WriteOutcome::Unknown),
                 WriteAttempt::Applied(after) => return Ok(self.applied(&stream, after)),
-                // Without a row in the reply there is none, or the service does not tell.
+                // The reply had no row: there is none, or the service does not return it.
                 WriteAttempt::Refused(None) => self.get(key).await?,
                 WriteAttempt::Refused(item) => self.lease(&stream, item.as_ref())?,
             };
@@ -188,7 +187,7 @@ impl KclRows {
         self.starts.of(stream).unwrap_or(self.start)
     }
 
-    /// One lease that was asked for by name: here a row that can't be read is an error.
+    /// Reads one lease that was requested by key. Here a row that can't be read is an error.
     fn lease(
         &self,
         stream: &StreamOfTable,
@@ -220,7 +219,8 @@ impl KclRows {
     }
 }
 
-/// Why a condition was false. `None` if the row has changed since, so that it would be true.
+/// Returns the refusal of a write, or `None` if the row has changed since, so that the condition
+/// would be true.
 fn refused(key: &LeaseKey, change: &LeaseChange, row: Option<&Lease>) -> Option<WriteOutcome> {
     let why = rules::lease_after(key, change, row).err()?;
     Some(WriteOutcome::Refused { why, now: Some(StoredRow::of_lease(row)) })

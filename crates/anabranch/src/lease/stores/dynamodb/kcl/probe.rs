@@ -1,4 +1,4 @@
-//! What is to be seen on KCL's table and on the one beside it before work begins.
+//! The probe of KCL's table and of its coordinator table, made before work begins and during it.
 
 use super::KclRows;
 use super::keys::KclStreams;
@@ -12,9 +12,9 @@ use anabranch_model::lease::kcl_probe::{Kcl3Leader, LEADER_LOCK_MS};
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeSet;
 
-/// The index that every worker of KCL 3.x makes.
+/// The index that every KCL 3.x worker creates.
 const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";
-/// Where KCL 3.0 to 3.4 keep lock and version: the application's name and this.
+/// Suffix of the application's name, for the table in which KCL 3.0 to 3.4 keep lock and version.
 const COORDINATOR_SUFFIX: &str = "-CoordinatorState";
 const COORDINATOR_KEY: &str = "key";
 const LEADER: &str = "Leader";
@@ -37,7 +37,7 @@ impl KclRows {
         let fields = ItemFields(item);
         let key = fields.text(LEASE_KEY).ok().flatten().unwrap_or("?");
         let kind = fields.text(row::ENTITY_TYPE).ok().flatten();
-        // What 3.5 keeps here is known by its key, whatever kind it says it is.
+        // The rows that KCL 3.5 keeps here are recognized by their keys, whatever their kind says.
         match (key, kind) {
             (LEADER, _) if fields.has("recordVersionNumber") => note_leader(survey, item),
             (MIGRATION, _) if fields.has("cv") => note_version(survey, item),
@@ -61,7 +61,7 @@ impl KclRows {
         {
             owners.insert(owner.to_owned());
         }
-        // Any start will do: what counts is whether the row can be read at all.
+        // Any start will do: the check is only whether the row can be read.
         match row::lease(&no_key(), item, StartPosition::AtTimestamp(0)) {
             Ok(lease) => {
                 survey.counters.insert(key.to_owned(), lease.term);
@@ -70,8 +70,8 @@ impl KclRows {
         }
     }
 
-    /// Looks at the table beside this one. Who may not read it learns that only where it matters:
-    /// an application of KCL 2.x has no such table, and no rights on it.
+    /// Reads the coordinator table. A denied read is not an error here: an application of KCL 2.x
+    /// has no such table, and no rights on it.
     async fn note_coordinator(&self, survey: &mut KclProbe) -> Result<(), StoreError> {
         let name = format!("{}{COORDINATOR_SUFFIX}", self.table.name);
         let table = DynamoTable { name, ..self.table.clone() };
@@ -94,7 +94,7 @@ impl KclRows {
 }
 
 fn note_leader(survey: &mut KclProbe, item: &AttributeMap) {
-    // A lock that was let go counts as none.
+    // A released lock does not count.
     if !ItemFields(item).has("isReleased")
         && let Ok(leader) = read_leader(item)
     {
@@ -118,7 +118,7 @@ fn note_version(survey: &mut KclProbe, item: &AttributeMap) {
     }
 }
 
-/// A survey does not ask which stream a row is for.
+/// Returns an empty key: the probe does not use the stream of a row.
 fn no_key() -> anabranch_model::lease::LeaseKey {
     anabranch_model::lease::LeaseKey::new("", "")
 }

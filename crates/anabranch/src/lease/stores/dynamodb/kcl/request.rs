@@ -1,4 +1,4 @@
-//! Each write of KCL 2.x as a request, with KCL's condition and KCL's effect.
+//! Requests for the writes of KCL 2.x, with KCL's conditions and effects.
 
 use super::keys::StreamOfTable;
 use super::row;
@@ -10,10 +10,10 @@ use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, PendingCheckpoint, Wo
 use anabranch_model::position::{Position, StartPosition};
 use aws_sdk_dynamodb::types::AttributeValue;
 
-/// The request for a change of a lease. `None` if no row would let it pass.
+/// Returns the request for a change of a lease, or `None` if no row satisfies its condition.
 ///
-/// `seen` is the row that came with a refusal of the same write, if there was one. `start` is where
-/// the application starts.
+/// `seen` is the row that was returned with a refusal of the same write, if there was one. `start`
+/// is the application's start.
 pub(crate) fn lease(
     stream: &StreamOfTable,
     key: &LeaseKey,
@@ -46,7 +46,7 @@ pub(crate) fn lease(
             let e = owned(stepped(term), owner).remove(row::LEASE_OWNER);
             without_hand_over(e)
         }
-        // Whether the owner hands over is for its id to say, and that is for the row to say first.
+        // Only the owner's id shows whether it supports hand-overs, so the row must be read first.
         LeaseChange::RequestHandOver { taker, term } => {
             let me = text(taker.as_str());
             owned(at_counter(term), seen?.owner.as_ref()?)
@@ -95,11 +95,12 @@ pub(crate) fn lease(
     Some(WriteRequest::update(stream.key(key), update))
 }
 
-/// KCL counts a change of hands from another owner. An expression can't look at the owner and
-/// count in one, so the condition says whom the lease is taken from: nobody or myself at first,
-/// and then whoever the refused row names.
+/// Takes the lease. KCL counts takes from another owner. An expression can't compare the owner and
+/// count at once, so the condition names the previous owner: at first none or the taker, then the
+/// owner on the refused row.
 ///
-/// A hand-over that a 3.x leader has begun ends with the take, as in 3.x: 2.x would leave its mark.
+/// A take ends a hand-over that a 3.x leader has begun, as in 3.x. KCL 2.x would leave the
+/// attribute behind.
 fn take(e: Expression, taker: &WorkerId, from: Option<&WorkerId>) -> Expression {
     let me = text(taker.as_str());
     let e = match from {
@@ -139,8 +140,9 @@ fn announced(e: Expression, pending: Option<&PendingCheckpoint>) -> Expression {
     row::pending(pending).into_iter().fold(e, |e, (name, value)| e.set_or_remove(name, value))
 }
 
-/// What LATEST stood for goes with it. It is removed with every other place: Java may have written a
-/// number over LATEST and left it, and it must not come back when the row is set to LATEST again.
+/// Sets or removes the moment that LATEST stands for. Every checkpoint elsewhere removes it. Java
+/// may have written a sequence number over LATEST and left the moment, which must not apply when
+/// the row is set to LATEST again.
 fn with_moment(e: Expression, moment: Option<AttributeValue>) -> Expression {
     e.set_or_remove(row::LATEST_MS, moment)
 }

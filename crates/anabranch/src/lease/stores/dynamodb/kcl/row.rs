@@ -1,10 +1,10 @@
 //! Rows of KCL's table, as Java writes and reads them.
 //!
-//! A row at LATEST keeps beside it what that stands for, once a worker of this library has found it
-//! out. Java reads past the attribute, and finds LATEST out anew at every start.
+//! A row at LATEST also holds the moment that LATEST stands for, once a worker of this library has
+//! determined it. Java ignores the attribute, and determines LATEST again at every start.
 //!
-//! What is not there is absent, never NULL and never an empty string or set. Attributes that this
-//! version does not know stay as they are, because a row is only ever updated.
+//! Missing values are absent, never NULL and never an empty string or set. Attributes that this
+//! version does not know stay unchanged, because a row is only ever updated.
 
 use super::keys::StreamOfTable;
 use crate::lease::stores::dynamodb::item::{
@@ -29,35 +29,35 @@ pub(crate) const STARTING_HASH_KEY: &str = "startingHashKey";
 pub(crate) const ENDING_HASH_KEY: &str = "endingHashKey";
 /// KCL 3.x: the owner that has yet to hand the lease over.
 pub(crate) const CHECKPOINT_OWNER: &str = "checkpointOwner";
-/// KCL 3.5: what the row is; absent is a lease.
+/// KCL 3.5: the kind of row. Absent on a lease.
 pub(crate) const ENTITY_TYPE: &str = "entityType";
 /// Multi-stream tables: the stream's id.
 pub(crate) const STREAM_NAME: &str = "streamName";
 /// Multi-stream tables: the shard alone.
 pub(crate) const SHARD_ID: &str = "shardId";
 
-/// Ours: the moment that `LATEST` stands for, in milliseconds since 1970.
+/// Anabranch: the moment that `LATEST` stands for, in milliseconds since 1970.
 pub(crate) const LATEST_MS: &str = "anabranchLatestMillis";
 
-/// Ours: the worker that asked the owner for the lease.
+/// Anabranch: the worker that asked the owner for the lease.
 pub(crate) const TAKER: &str = "anabranchTaker";
-/// Ours: 1 while the owner can't hand the lease over.
+/// Anabranch: 1 while the owner can't hand the lease over.
 pub(crate) const REFUSED: &str = "anabranchRefused";
 
 const LEASE: &str = "LEASE";
 
-/// What is wrong with a row that is not a lease of the stream whose shard its key names.
+/// Message for a row whose key names a shard of the stream, and that is not a lease of it.
 pub(crate) const NOT_OF_THIS_STREAM: &str =
     "the row is not a lease of this stream, and has the key of one";
 
-/// Why a row is not a lease that can be used.
+/// Reason why a row is not a usable lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseRowError {
-    /// It is of another kind: leave it alone.
+    /// The row is of another kind, and must be left alone.
     Other,
-    /// It should be one and can't be read.
+    /// The row should be a lease and can't be read.
     Malformed(MalformedItem),
-    /// It can be read by a worker that is configured otherwise.
+    /// The position can only be read with another configuration of this worker.
     Position(String),
 }
 
@@ -67,7 +67,7 @@ impl From<MalformedItem> for LeaseRowError {
     }
 }
 
-/// Whether the row is a lease at all, and not one of the others that KCL 3.5 keeps in the table.
+/// Returns true if the row is a lease, not one of the other kinds that KCL 3.5 keeps in the table.
 pub(crate) fn is_lease(item: &AttributeMap) -> bool {
     match ItemFields(item).text(ENTITY_TYPE) {
         Ok(kind) => kind.is_none_or(|kind| kind == LEASE),
@@ -75,7 +75,7 @@ pub(crate) fn is_lease(item: &AttributeMap) -> bool {
     }
 }
 
-/// A lease from its row. `start` lends its time to `AT_TIMESTAMP`.
+/// Reads a lease from its row. `start` provides the time for `AT_TIMESTAMP`.
 pub(crate) fn lease(
     key: &LeaseKey,
     item: &AttributeMap,
@@ -116,8 +116,8 @@ pub(crate) fn lease(
     })
 }
 
-/// What is said of a hand-over was left there by an earlier owner, unless the owner hands over: Java
-/// leaves it, and a worker of ours removes it with its take.
+/// Reads the state of a hand-over. If the owner does not support hand-overs, an earlier owner left
+/// these attributes: Java does not remove them, and workers of this library do with their take.
 fn hand_over(fields: ItemFields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, MalformedItem> {
     if !owner.is_some_and(WorkerId::supports_hand_over) {
         return Ok(HandOver::None);
@@ -140,7 +140,7 @@ fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, Leas
     })
 }
 
-/// Both ends or none: with one alone KCL has no range either.
+/// Reads the hash range. With only one end there is no range, as in KCL.
 fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     let ends = (fields.text(STARTING_HASH_KEY)?, fields.text(ENDING_HASH_KEY)?);
     let (Some(start), Some(end)) = ends else { return Ok(None) };
@@ -151,7 +151,7 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
         .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
-/// The row of a lease that was just made, for an application that starts at `start`.
+/// Returns the row of a new lease, for an application that starts at `start`.
 pub(crate) fn new_item(
     stream: &StreamOfTable,
     lease: &Lease,
@@ -184,14 +184,15 @@ pub(crate) fn new_item(
     item
 }
 
-/// The two attributes of a checkpoint, for an application that starts at `start`.
+/// Returns the two attributes of a checkpoint, for an application that starts at `start`.
 pub(crate) fn checkpoint(at: Position, start: StartPosition) -> (AttributeValue, AttributeValue) {
     let at = if moment(at, start).is_some() { Position::Latest } else { at };
     let (checkpoint, sub) = at.to_row();
     (text(checkpoint), number(sub))
 }
 
-/// The moment beside LATEST: any but that of the start, which every worker is told.
+/// Returns the moment to store beside LATEST. The time of the start is not stored, because every
+/// worker has it in its configuration.
 pub(crate) fn moment(at: Position, start: StartPosition) -> Option<AttributeValue> {
     match at {
         Position::AtTimestamp(ms) if start != StartPosition::AtTimestamp(ms) => Some(number(ms)),
@@ -199,7 +200,7 @@ pub(crate) fn moment(at: Position, start: StartPosition) -> Option<AttributeValu
     }
 }
 
-/// The three attributes of a pending checkpoint.
+/// Returns the three attributes of a pending checkpoint.
 pub(crate) fn pending(
     of: Option<&PendingCheckpoint>,
 ) -> [(&'static str, Option<AttributeValue>); 3] {

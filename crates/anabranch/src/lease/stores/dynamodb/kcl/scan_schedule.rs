@@ -1,30 +1,30 @@
-//! How often a worker scans KCL's table: seldom enough to leave room on a table of few read units.
+//! The scan rate of KCL's table, low enough to leave capacity on a table with few read units.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the looks of one worker may take, in thousandths of a read unit per second. A table that
-/// Java's KCL 1.x has made has 10 units for the whole fleet. Audits take a tenth on top.
+/// Read capacity for the polls of one worker, in thousandths of a unit per second. A table created
+/// by Java's KCL 1.x has 10 units for the whole fleet. Audits use a tenth on top.
 const MILLIUNITS_PER_SECOND: f64 = 2_650.0;
 
-/// What a row takes in a scan that may be a moment old, in thousandths of a read unit, where the
-/// service does not count: half of 400 bytes in 4 KiB.
+/// Cost of a row in an eventually consistent scan, in thousandths of a read unit, if the service
+/// does not count: half of 400 bytes in 4 KiB.
 const MILLIUNITS_PER_ROW: f64 = 50.0;
 
-/// The longest pause that is suggested, in milliseconds.
+/// Maximum suggested pause, in milliseconds.
 const LONGEST_MS: f64 = 3_600_000.0;
 
-/// What the last scan took. Clones share it.
+/// The pause between two scans, derived from the cost of the last one. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lease) struct ScanSchedule(Arc<AtomicU64>);
 
 impl ScanSchedule {
-    /// Notes what a scan took.
+    /// Derives the pause from the cost of a scan.
     pub(in crate::lease) fn scanned(&self, rows: usize, units: f64) {
         self.0.store(pause_ms(rows, units), Ordering::Relaxed);
     }
 
-    /// The pause between two scans, in milliseconds.
+    /// Returns the pause between two scans, in milliseconds.
     pub(in crate::lease::stores::dynamodb) fn look_ms(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

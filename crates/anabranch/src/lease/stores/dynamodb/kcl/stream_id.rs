@@ -1,4 +1,4 @@
-//! How a KCL table tells streams apart.
+//! Identifiers of streams in a KCL multi-stream table.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub struct KclStreamId {
     created_s: u64,
 }
 
-/// Why a text is not a stream of a multi-stream table.
+/// Error of parsing a stream identifier of a multi-stream table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a stream of a multi-stream table: it must read \
@@ -20,7 +20,9 @@ pub struct KclStreamId {
 pub struct ParseKclStreamIdError(String);
 
 impl KclStreamId {
-    /// The stream `stream` of `account`, created `created_s` seconds after 1970.
+    /// Creates the identifier of the stream `stream` of `account`, created `created_s` seconds
+    /// after 1970. Fails if the account is not a number, or the stream's name is empty or contains
+    /// a colon.
     pub fn new(
         account: impl Into<String>,
         stream: impl Into<String>,
@@ -32,17 +34,17 @@ impl KclStreamId {
         if number && named { Ok(id) } else { Err(ParseKclStreamIdError(id.to_string())) }
     }
 
-    /// The account that the stream belongs to.
+    /// Returns the account that the stream belongs to.
     pub fn account(&self) -> &str {
         &self.account
     }
 
-    /// The stream's own name.
+    /// Returns the stream's name.
     pub fn stream(&self) -> &str {
         &self.stream
     }
 
-    /// When it was created, in seconds since 1970.
+    /// Returns the creation time, in seconds since 1970.
     pub fn created_s(&self) -> u64 {
         self.created_s
     }

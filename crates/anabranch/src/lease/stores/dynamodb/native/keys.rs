@@ -1,18 +1,18 @@
-//! Where the rows of the native layout lie.
+//! Keys of the rows of the native layout.
 //!
 //! | partition `pk` | sort key `sk` | row |
 //! |---|---|---|
-//! | `app` | `format` | which format the table has, and the oldest whose workers may use it (`min_reader`) |
+//! | `app` | `format` | the table's format, and the oldest that may use it (`min_reader`) |
 //! | `app` | `stream/NAME` | the facts about a stream |
 //! | `app` | `version/NN` | one part of the version |
 //! | `app` | `worker/ID` | a worker |
 //! | `leases/STREAM` | `SHARD` | a lease |
 //!
-//! A look asks for the end of the first partition, the application's facts are its beginning, and
-//! a list is a partition of its own.
+//! A poll queries the end of the first partition, the application's facts are its beginning, and a
+//! list is a partition of its own.
 //!
-//! The version is the sum of its parts. One item would be in every transaction that changes the
-//! plan, and each would be in the way of all the others; with several, two writes rarely meet.
+//! The version is the sum of its parts. A single item would be in every transaction that changes
+//! the plan, and all of them would conflict. With several parts, two writes rarely conflict.
 
 use crate::lease::stores::dynamodb::expression::{Expression, WriteRequest};
 use crate::lease::stores::dynamodb::item::{AttributeMap, number, text};
@@ -20,11 +20,11 @@ use crate::lease::stores::dynamodb::table::KeyRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{LeaseKey, WorkerId};
 
-/// The partition key's name.
+/// Name of the partition key.
 pub(crate) const PARTITION: &str = "pk";
-/// The sort key's name.
+/// Name of the sort key.
 pub(crate) const SORT: &str = "sk";
-/// Into how many parts the version is cut.
+/// Number of parts of the version.
 pub(crate) const VERSION_PARTS: u64 = 16;
 
 const APPLICATION: &str = "app";
@@ -34,27 +34,27 @@ fn key(partition: impl Into<String>, sort: impl Into<String>) -> AttributeMap {
     AttributeMap::from([(PARTITION.into(), text(partition)), (SORT.into(), text(sort))])
 }
 
-/// The row that says which format the table has.
+/// Returns the key of the row with the table's format.
 pub(crate) fn format() -> AttributeMap {
     key(APPLICATION, "format")
 }
 
-/// The row of a lease.
+/// Returns the key of a lease's row.
 pub(crate) fn lease(of: &LeaseKey) -> AttributeMap {
     key(format!("leases/{}", of.stream), of.shard.as_str())
 }
 
-/// The row of a worker.
+/// Returns the key of a worker's row.
 pub(crate) fn worker(id: &WorkerId) -> AttributeMap {
     key(APPLICATION, format!("worker/{id}"))
 }
 
-/// The row of a stream's facts.
+/// Returns the key of a stream's row.
 pub(crate) fn stream(name: &StreamName) -> AttributeMap {
     key(APPLICATION, format!("stream/{name}"))
 }
 
-/// What a row of the application's partition is, by its sort key.
+/// The kind of a row in the application's partition, by its sort key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PartitionRow<'a> {
     Format,
@@ -75,33 +75,33 @@ impl<'a> PartitionRow<'a> {
     }
 }
 
-/// Moves the version, by the part that this write has to do with.
+/// Increments one part of the version.
 pub(crate) fn bump(part: u64) -> WriteRequest {
     let part = part % VERSION_PARTS;
     let one = Expression::default().add(VERSION, number(1));
     WriteRequest::update(key(APPLICATION, format!("{VERSION}/{part:02}")), one)
 }
 
-/// The attribute that a part of the version is kept in.
+/// The attribute of a part of the version.
 pub(crate) const VERSION_PART: &str = VERSION;
 
-/// Version and workers: what a look shows.
+/// Returns the key range of a poll: version and workers.
 pub(crate) fn poll() -> KeyRange {
     part_of_application("#pk = :v0 AND #sk >= :v1", VERSION)
 }
 
-/// Format, streams and version.
+/// Returns the key range of the application's facts: format, streams and version.
 pub(crate) fn application() -> KeyRange {
     part_of_application("#pk = :v0 AND #sk < :v1", "worker")
 }
 
-/// The leases of a stream.
+/// Returns the key range of a stream's leases.
 pub(crate) fn leases(stream: &StreamName) -> KeyRange {
     let expression = Expression::default().when(PARTITION, text(format!("leases/{stream}")));
     KeyRange { key: expression.condition_text(), expression, ..KeyRange::default() }
 }
 
-/// Every lease that names a worker, of whatever stream.
+/// Returns the scan for every lease that names a worker, of any stream.
 pub(crate) fn leases_of(worker: &WorkerId) -> KeyRange {
     let expression = Expression::default().when(super::row::OWNER, text(worker.as_str()));
     KeyRange { filter: expression.condition_text(), expression, ..KeyRange::default() }

@@ -1,11 +1,12 @@
 //! The native layout on DynamoDB.
 //!
 //! A write that changes the plan is a transaction: the row under its condition, and one part of the
-//! version. Beats, checkpoints and notes are single writes.
+//! version. Heartbeats, checkpoints and notes are single writes.
 //!
-//! That no lease names a worker whose row goes is looked up first and is no part of the condition:
-//! DynamoDB can't ask for the absence of rows. A lease that comes to name the worker in between
-//! names an owner without a row, which the others watch for a lease time and then take.
+//! Before a worker's row is deleted, a scan checks that no lease names the worker. This check is
+//! not part of the write's condition, because DynamoDB has no condition on the absence of rows. A
+//! lease that names the worker in between has an owner without a row: others watch it for a lease
+//! time and then take it.
 
 pub(in crate::lease) mod keys;
 pub(in crate::lease) mod row;
@@ -32,36 +33,36 @@ use tokio::sync::Mutex;
 /// The format of the rows that this version writes.
 const FORMAT: u64 = 1;
 const FORMAT_NUMBER: &str = "format";
-/// The oldest format whose workers may use tables of [`FORMAT`]. They leave attributes that they
-/// don't know as they are: a format that can't bear this raises the number.
+/// The oldest format whose workers may use tables of [`FORMAT`]. Such workers leave unknown
+/// attributes unchanged. A format for which that is not enough must raise this number.
 const MIN_READER: u64 = 1;
 const MIN_READER_NUMBER: &str = "min_reader";
 
-/// On the row of the format: backups were switched on once. What happens to them later is up to
-/// the operator.
+/// Attribute of the format row: backups were switched on once. After that they are up to the
+/// operator.
 const BACKUPS: &str = "backups";
 
 const _: () = assert!(MIN_READER <= FORMAT);
-/// How often a write is sent to a row that others keep changing.
+/// Maximum number of attempts to write a row that others keep changing.
 const TRIES: u32 = 10;
 
 /// The rows of one application in the native layout. Clones share everything.
 #[derive(Clone, Debug)]
 pub(in crate::lease) struct NativeRows {
-    /// The table that they are in.
     pub(in crate::lease) table: DynamoTable,
-    /// One lock per part of the version, so that this process is never in its own way.
+    /// One lock per part of the version, so that this process does not conflict with itself.
     parts: Arc<[Mutex<()>]>,
 }
 
-/// What a write is for: how its row is read, and what the rules say about it.
+/// The target of a write: how its row is read, and how the rules judge it.
 trait WriteSubject {
     fn key(&self) -> AttributeMap;
     fn request(&self) -> Option<WriteRequest>;
     fn stored(&self, item: Option<&AttributeMap>) -> Result<StoredRow, MalformedItem>;
-    /// Which part of the condition is false for this row.
+    /// Returns the part of the condition that is false for this row.
     fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal>;
-    /// Whether this row, read after the write was applied, can be given as the row after it.
+    /// Returns true if this row, read after the write was applied, can be reported as the row after
+    /// it.
     fn is_after(&self, row: &StoredRow) -> bool;
 }
 
@@ -71,8 +72,8 @@ impl NativeRows {
         Self { table, parts }
     }
 
-    /// Notes the format of a new table. Refuses rows of a later one, unless it says that ours may use
-    /// them, so that a worker of the release before can be started again during a deploy.
+    /// Writes the format of a new table. Refuses a table of a later format, unless that format
+    /// permits this version. So a worker of the previous release can be restarted during a deploy.
     pub(in crate::lease) async fn check_format(&self) -> Result<(), StoreError> {
         let mut item = keys::format();
         item.insert(FORMAT_NUMBER.into(), super::item::number(FORMAT));
@@ -94,8 +95,8 @@ impl NativeRows {
         }
     }
 
-    /// Switches backups on, unless that was done before. A table that is new is not ready without
-    /// them; on an older one a refusal is no reason not to start.
+    /// Switches backups on, unless that was done before. A new table is not ready without them. On
+    /// an existing table a failure only logs a warning.
     pub(in crate::lease) async fn keep_backups_once(&self, is_new: bool) -> Result<(), StoreError> {
         let format = self.table.get(keys::format()).await?;
         if format.is_some_and(|row| ItemFields(&row).has(BACKUPS)) {
@@ -109,7 +110,7 @@ impl NativeRows {
             return Ok(());
         }
         let done = Expression::default().set(BACKUPS, AttributeValue::Bool(true));
-        // If the note is lost, the next start finds the backups on and notes it.
+        // If the note is lost, the next start finds the backups on and writes it.
         let _noted = self.table.write(&WriteRequest::update(keys::format(), done), None).await?;
         Ok(())
     }
@@ -213,8 +214,8 @@ impl NativeRows {
         }
     }
 
-    /// Sends a write, and says what became of it. With `part`, that part of the version moves in
-    /// the same transaction.
+    /// Sends a write and returns its outcome. With `part`, that part of the version moves in the
+    /// same transaction.
     async fn execute<T: WriteSubject + Sync>(
         &self,
         subject: &T,
@@ -250,9 +251,9 @@ impl NativeRows {
         self.parts[part].lock().await
     }
 
-    /// The outcome of a write that was applied. A transaction does not return its rows, so the row
-    /// is read: if others have changed its hands since, only a read-back by the caller can tell
-    /// what that means.
+    /// Returns the outcome of an applied write. A transaction does not return its rows, so the row
+    /// is read. If others have changed it so far that it no longer proves the write, the outcome is
+    /// `Unknown`, and the caller reads back.
     async fn applied<T: WriteSubject + Sync>(&self, subject: &T, after: ItemAfter) -> WriteOutcome {
         let row = match after {
             ItemAfter::Absent => return WriteOutcome::Done(StoredRow::Absent),
@@ -268,13 +269,14 @@ impl NativeRows {
         }
     }
 
-    /// Why a condition was false. `None` if the row has changed since, so that it would be true.
+    /// Returns the refusal of a write, or `None` if the row has changed since, so that the
+    /// condition would be true.
     async fn refused<T: WriteSubject + Sync>(
         &self,
         subject: &T,
         old: Option<AttributeMap>,
     ) -> Result<Option<WriteOutcome>, StoreError> {
-        // Without a row in the reply there is none, or the service is one that does not tell.
+        // The reply had no row: there is none, or the service does not return it.
         let item = match old {
             Some(item) => Some(item),
             None => self.table.get(subject.key()).await?,
@@ -285,7 +287,7 @@ impl NativeRows {
         Ok(refusal.map(|why| WriteOutcome::Refused { why, now: Some(row) }))
     }
 
-    /// The refusal of a worker's removal, if its row must stay.
+    /// Returns the refusal of a worker's removal, if its row must stay.
     async fn still_named(
         &self,
         subject: &WorkerWriteSubject<'_>,
@@ -347,8 +349,8 @@ impl WriteSubject for LeaseWriteSubject<'_> {
         rules::lease_after(self.key, self.change, self.nonce, lease).err()
     }
 
-    /// The same term is the same time of ownership: whoever wrote since, the owner is whom this
-    /// write left, and what it did up to there stands.
+    /// The same term means the same period of ownership. Whatever was written since, the owner is
+    /// the one that this write left, and its effects stand.
     fn is_after(&self, row: &StoredRow) -> bool {
         let StoredRow::Lease(lease) = row else { return false };
         lease.nonce == self.nonce
@@ -420,7 +422,7 @@ impl WriteSubject for StreamWriteSubject<'_> {
         rules::stream_after(self.change, facts).err()
     }
 
-    /// Facts never change but for the mark, which stays.
+    /// Facts never change, except for the mark, which stays.
     fn is_after(&self, row: &StoredRow) -> bool {
         matches!(row, StoredRow::Stream(_))
     }

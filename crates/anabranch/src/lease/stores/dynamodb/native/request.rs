@@ -1,7 +1,8 @@
-//! Each write of the native layout as a request: the rules of `lease/table/native.rs` as conditions.
+//! Requests for the writes of the native layout: the rules of `lease/table/native.rs` as
+//! conditions.
 //!
-//! A condition only guards. Why one was false is said by the pure rules, from the row that comes
-//! with the refusal.
+//! A condition only guards the write. The reason for a refusal comes from the pure rules, applied
+//! to the row that is returned with it.
 
 use super::{keys, row};
 use crate::lease::stores::dynamodb::expression::{Expression, WriteRequest};
@@ -16,7 +17,7 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-/// The request for a change of a lease. `None` if no row would let it pass.
+/// Returns the request for a change of a lease, or `None` if no row satisfies its condition.
 pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Option<WriteRequest> {
     let stamped = || Expression::default().set(row::NONCE, number(nonce.0));
     let at_term = |term: &u64| stamped().when(row::TERM, number(*term));
@@ -72,7 +73,7 @@ pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Optio
     Some(WriteRequest::update(keys::lease(key), update))
 }
 
-/// The only place where a term moves.
+/// Moves the term and ends any hand-over. No other function moves a term.
 fn next_term(e: Expression, term: u64) -> Expression {
     let e = e.set(row::TERM, number(term.saturating_add(1)));
     e.remove(row::ASKED_BY).remove(row::REFUSED)
@@ -110,8 +111,8 @@ fn note_range(e: Expression, range: HashRange) -> Expression {
         .set(row::RANGE_END, text(range.end().to_string()))
 }
 
-/// The request for a change of a worker. That no lease names a worker whose row goes is asked
-/// beforehand.
+/// Returns the request for a change of a worker. Before a worker's row is deleted, the caller
+/// checks that no lease names it.
 pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Option<WriteRequest> {
     let beating = |counter: &u64| {
         Expression::default()
@@ -145,7 +146,7 @@ pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Opti
     Some(WriteRequest::update(keys::worker(id), update))
 }
 
-/// The request for a change of a stream's facts.
+/// Returns the request for a change of a stream's facts.
 pub(crate) fn stream(name: &StreamName, change: StreamChange) -> Option<WriteRequest> {
     let key = keys::stream(name);
     Some(match change {

@@ -1,4 +1,4 @@
-//! Rows of the native layout as items.
+//! Conversion of rows of the native layout to items and back.
 
 use super::keys::{self, SORT};
 use crate::lease::stores::dynamodb::item::{
@@ -19,16 +19,16 @@ pub(crate) const ASKED_BY: &str = "asked_by";
 pub(crate) const REFUSED: &str = "refused";
 /// The lowest lane, where reading resumes.
 pub(crate) const CHECKPOINT: &str = "checkpoint";
-/// All lanes, where there is more than one.
+/// All lanes, if there is more than one.
 pub(crate) const LANES: &str = "lanes";
 pub(crate) const PENDING: &str = "pending";
 pub(crate) const PENDING_STATE: &str = "pending_state";
 pub(crate) const PARENTS: &str = "parents";
 pub(crate) const CHILDREN: &str = "children";
-/// A hash key has 39 digits, and a DynamoDB number 38: these are strings.
+/// A string, because a hash key has 39 digits and a DynamoDB number only 38.
 pub(crate) const RANGE_START: &str = "range_start";
 pub(crate) const RANGE_END: &str = "range_end";
-/// What the owner reads.
+/// Read rate of the owner.
 pub(crate) const BYTES_PER_SECOND: &str = "bytes_per_second";
 pub(crate) const NONCE: &str = "nonce";
 
@@ -38,14 +38,14 @@ pub(crate) const HOST: &str = "host";
 pub(crate) const STARTED_MS: &str = "started_ms";
 /// The streams that the worker reads.
 pub(crate) const READS: &str = "reads";
-/// For how long the worker may be silent. Rows of older versions lack it.
+/// Time for which the worker may be silent. Rows of older versions lack it.
 pub(crate) const LEASE_TIME_MS: &str = "lease_time_ms";
 
 pub(crate) const T0_MS: &str = "t0_ms";
 pub(crate) const CREATED_MS: &str = "created_ms";
 pub(crate) const SYNCED: &str = "first_sync_done";
 
-/// The row of a lease that was just made.
+/// Returns the item of a new lease.
 pub(crate) fn new_lease_item(lease: &Lease) -> AttributeMap {
     let mut item = keys::lease(&lease.key);
     item.insert(TERM.into(), number(lease.term));
@@ -63,7 +63,7 @@ pub(crate) fn new_lease_item(lease: &Lease) -> AttributeMap {
     item
 }
 
-/// A lease from its row.
+/// Reads a lease from its item.
 pub(crate) fn lease(key: &LeaseKey, item: &AttributeMap) -> Result<Lease, MalformedItem> {
     let fields = ItemFields(item);
     let shards = |name| {
@@ -109,7 +109,7 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
         .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
-/// What is stored for a checkpoint: the lowest lane, and all of them where there are several.
+/// Returns the attributes of a checkpoint: the lowest lane, and all lanes if there are several.
 pub(crate) fn checkpoint(of: &Checkpoint) -> (AttributeValue, Option<AttributeValue>) {
     let lane = |position: Position| text(position.to_string());
     let several = of.lanes().len() > 1;
@@ -129,7 +129,7 @@ fn position(text: &str) -> Result<Position, MalformedItem> {
     text.parse().map_err(|why: ParsePositionError| MalformedItem(why.to_string()))
 }
 
-/// The two attributes of a pending checkpoint.
+/// Returns the two attributes of a pending checkpoint.
 pub(crate) fn pending(
     of: Option<&PendingCheckpoint>,
 ) -> (Option<AttributeValue>, Option<AttributeValue>) {
@@ -137,7 +137,7 @@ pub(crate) fn pending(
     (at, of.and_then(|pending| pending.state.as_ref()).map(binary))
 }
 
-/// The row of a worker that has just joined.
+/// Returns the item of a worker that has just joined.
 pub(crate) fn new_worker_item(worker: &WorkerRow) -> AttributeMap {
     let mut item = keys::worker(&worker.id);
     item.insert(COUNTER.into(), number(worker.counter));
@@ -150,7 +150,7 @@ pub(crate) fn new_worker_item(worker: &WorkerRow) -> AttributeMap {
     item
 }
 
-/// A worker from its row.
+/// Reads a worker from its item.
 pub(crate) fn worker(id: &str, item: &AttributeMap) -> Result<WorkerRow, MalformedItem> {
     let fields = ItemFields(item);
     Ok(WorkerRow {
@@ -169,12 +169,12 @@ pub(crate) fn worker(id: &str, item: &AttributeMap) -> Result<WorkerRow, Malform
     })
 }
 
-/// The streams that a worker reads as they are stored.
+/// Returns the attribute of the streams that a worker reads.
 pub(crate) fn reads(streams: &[StreamName]) -> AttributeValue {
     AttributeValue::L(streams.iter().map(|stream| text(stream.as_str())).collect())
 }
 
-/// A worker's state as it is stored.
+/// Returns the attribute of a worker's state.
 pub(crate) fn state(state: WorkerState) -> AttributeValue {
     text(match state {
         WorkerState::Alive => "alive",
@@ -194,7 +194,7 @@ fn read_state(text: &str) -> Result<WorkerState, MalformedItem> {
     }
 }
 
-/// The row of a stream's facts.
+/// Returns the item of a stream's facts.
 pub(crate) fn new_stream_item(key: AttributeMap, facts: StreamFacts) -> AttributeMap {
     let mut item = key;
     item.insert(T0_MS.into(), number(facts.t0_ms));
@@ -205,7 +205,7 @@ pub(crate) fn new_stream_item(key: AttributeMap, facts: StreamFacts) -> Attribut
     item
 }
 
-/// A stream's facts from their row.
+/// Reads a stream's facts from their item.
 pub(crate) fn stream(item: &AttributeMap) -> Result<StreamFacts, MalformedItem> {
     let fields = ItemFields(item);
     Ok(StreamFacts {
@@ -215,7 +215,7 @@ pub(crate) fn stream(item: &AttributeMap) -> Result<StreamFacts, MalformedItem> 
     })
 }
 
-/// The sort key of a row: which one it is.
+/// Returns the sort key of a row.
 pub(crate) fn sort(item: &AttributeMap) -> Result<&str, MalformedItem> {
     ItemFields(item).need_text(SORT)
 }
