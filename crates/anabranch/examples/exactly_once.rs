@@ -1,5 +1,5 @@
-//! Counts the records of each key in a table, each record exactly once, however often the program
-//! is killed: the counts and the checkpoint are stored in one transaction.
+//! Counts the records of each key in a table, each record exactly once, even if the program is
+//! killed. The counts and the checkpoint are stored in one transaction.
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints

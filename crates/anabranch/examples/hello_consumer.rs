@@ -1,5 +1,5 @@
-//! Reads a stream and prints each record. Run several of them, split and merge the stream, stop
-//! them with Ctrl-C or kill them: each key stays in order, and nothing is lost.
+//! Reads a stream and prints each record. Run several instances, split and merge the stream, stop
+//! them with Ctrl-C or kill them: each key stays in order, and no record is lost.
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints

@@ -1,4 +1,4 @@
-//! A processor per shard, with the callbacks and the checkpointer that people know from KCL.
+//! A processor per shard, with the callbacks and the checkpointer of KCL.
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints

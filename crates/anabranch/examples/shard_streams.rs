@@ -1,4 +1,4 @@
-//! Each shard as a stream of records, which are acked one by one and in any order.
+//! Each shard as a stream of records that are acknowledged individually and in any order.
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints
@@ -36,7 +36,8 @@ pub(crate) async fn read(stream: &str) -> Result<(), HandlerError> {
             biased;
             stopped = tokio::signal::ctrl_c() => {
                 stopped?;
-                // The streams end, what was taken is acked, and the shards go on elsewhere.
+                // The streams end, acknowledged records are checkpointed, and the leases are
+                // released.
                 shards.stop().await?;
                 return Ok(());
             }

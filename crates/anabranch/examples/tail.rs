@@ -1,4 +1,4 @@
-//! Prints what arrives from now on, each key in order, and stores nothing.
+//! Prints records as they arrive from now on, each key in order. Stores nothing.
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints

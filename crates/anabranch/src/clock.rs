@@ -1,4 +1,4 @@
-//! Time and chance: the only place where either enters the library.
+//! Clock and random numbers. Time and randomness enter the library only here.
 
 use anabranch_model::lease::Nonce;
 use std::collections::hash_map::RandomState;
@@ -7,35 +7,34 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest that a sleep trusts tokio's timer, which stands still while the machine is
-/// suspended.
+/// Maximum length of a single tokio sleep. Tokio's timer stops while the machine is suspended.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Where the library reads the time. Clones share one clock.
+/// Source of the current time. Clones share one clock.
 #[derive(Clone)]
 pub struct Clock(ClockSource);
 
 #[derive(Clone, Copy)]
 enum ClockSource {
-    /// The machine's clock, suspend included.
+    /// The machine's clock, which continues during suspend.
     Machine,
-    /// Tokio's clock, counted from this moment: what tests and the simulator pause and move.
+    /// Tokio's clock, counted from this instant. Tests and the simulator can pause and advance it.
     Tokio(tokio::time::Instant),
 }
 
 impl Clock {
-    /// The machine's clock. It goes on while the machine is suspended, because a worker that sleeps
-    /// through its lease time must find it over when it wakes.
+    /// Returns the machine's clock. It continues during suspend, because a worker that was
+    /// suspended for longer than its lease time must see on wake-up that the time has passed.
     pub fn machine() -> Self {
         Self(ClockSource::Machine)
     }
 
-    /// Tokio's clock, which a test can pause. Call it inside the runtime.
+    /// Returns tokio's clock, which tests can pause. Must be called inside the runtime.
     pub fn of_runtime() -> Self {
         Self(ClockSource::Tokio(tokio::time::Instant::now()))
     }
 
-    /// Milliseconds since some moment in the past. Never goes back.
+    /// Returns the milliseconds since an arbitrary moment in the past. Never goes back.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         let since = match self.0 {
@@ -45,7 +44,9 @@ impl Clock {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Milliseconds since 1970, for operators to read. No decision rests on it.
+    /// Returns the milliseconds since 1970, or since its creation for [`Clock::of_runtime`].
+    ///
+    /// Only for operators to read: no decision depends on it.
     pub fn wall_ms(&self) -> u64 {
         let since = match self.0 {
             ClockSource::Machine => {
@@ -56,7 +57,7 @@ impl Clock {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until [`Clock::now_ms`] shows `deadline_ms`.
+    /// Waits until [`Clock::now_ms`] reaches `deadline_ms`.
     pub async fn sleep_until(&self, deadline_ms: u64) {
         loop {
             let left = Duration::from_millis(deadline_ms.saturating_sub(self.now_ms()));
@@ -84,8 +85,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// How long a nap is that begins now: up to the next whole nap of the clock, so that all who sleep
-/// long wake together and the machine wakes once for them.
+/// Returns the length of a sleep that begins now. It ends at a multiple of [`NAP`], so that all
+/// long sleepers wake together and the machine wakes only once for them.
 fn tick_wait(now_ms: u64) -> Duration {
     let whole_ms = u64::try_from(NAP.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(whole_ms - now_ms % whole_ms)
@@ -98,53 +99,54 @@ fn since_boot() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Apple's monotonic clock counts sleep. The one behind the standard library's `Instant` does not.
+/// Apple's monotonic clock includes suspend. The clock behind the standard library's `Instant` does
+/// not.
 #[cfg(target_vendor = "apple")]
 fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Elsewhere the monotonic clock has to do, whether it counts suspend or not.
+/// Other systems use the monotonic clock, whether or not it includes suspend.
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn since_boot() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
 }
 
-/// Where the library draws its random numbers. Clones share one sequence.
+/// Random number generator. Clones share one sequence.
 #[derive(Clone, Debug)]
 pub struct Rng(Arc<Mutex<fastrand::Rng>>);
 
 impl Rng {
-    /// Numbers that nobody can foresee: seeded by the operating system.
+    /// Creates an unpredictable generator, seeded by the operating system.
     pub fn of_system() -> Self {
-        // The hasher's keys come from the operating system, so two hosts never share a seed.
+        // The hasher's keys come from the operating system, so two hosts do not share a seed.
         Self::seeded(RandomState::new().hash_one(SystemTime::now()))
     }
 
-    /// The same numbers for the same seed.
+    /// Creates a generator that yields the same sequence for the same seed.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&self) -> u64 {
         self.draw(|rng| rng.u64(..))
     }
 
-    /// A number below `bound`, or 0 if that is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.draw(|rng| rng.u64(..bound)) }
     }
 
-    /// A number that tells one write from all others.
+    /// Returns a nonce that identifies one write.
     pub fn nonce(&self) -> Nonce {
         Nonce(self.bits())
     }
 
     fn draw<T>(&self, from: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
-        // A generator has no state that a panic could leave half done.
+        // The generator has no state that a panic could leave half changed.
         from(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

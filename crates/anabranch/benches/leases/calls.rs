@@ -1,5 +1,5 @@
-//! What single calls cost on a store that holds a whole fleet's rows: time everywhere, and capacity
-//! units on DynamoDB.
+//! Cost of single calls on a store with the rows of a whole fleet: time on every store, and
+//! capacity units on DynamoDB.
 
 use crate::fleet::STREAM;
 use crate::{LEASES, WORKERS};
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How often each call is made. The median counts.
+/// Number of times that each call is made. The median time is reported.
 const TIMES: u64 = 20;
-/// Writes at once while the rows get their checkpoints.
+/// Number of rows that are created concurrently.
 const AT_ONCE: usize = 16;
 
-/// What one call costs.
+/// Cost of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     time: Duration,
-    /// Capacity units, where the store counts them.
+    /// Capacity units per call, 0 if the store does not count them.
     pub(crate) units: f64,
 }
 
-/// What each call costs.
+/// Costs of all measured calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) look: Cost,
@@ -72,7 +72,7 @@ pub(crate) async fn run<S: LeaseStore>(
     Ok(costs)
 }
 
-/// Makes calls, and says what they cost.
+/// Makes calls and measures their cost.
 struct Meter<S> {
     store: Arc<S>,
     usage: Option<fn(&S) -> StoreUsage>,
@@ -108,8 +108,8 @@ impl<S: LeaseStore> Meter<S> {
         Ok(Costs { look, list, beat, checkpoint, take })
     }
 
-    /// Makes the rows of a fleet: workers, and leases that they own. A real row has a checkpoint,
-    /// and a list is paid for by its bytes.
+    /// Creates the rows of a fleet: workers, and leases that they own. Each row has a checkpoint
+    /// like a real one, because the price of a list depends on its bytes.
     async fn fill(&self) -> Result<(), StoreError> {
         self.store.prepare().await?;
         let mut owners = Vec::new();
@@ -156,7 +156,7 @@ impl<S: LeaseStore> Meter<S> {
         Ok(Cost { time: times[times.len() / 2], units: per_call(used) })
     }
 
-    /// Reads count as reads and writes as writes; no call that is measured does both but a take,
+    /// Returns the read and write units used so far. No measured call uses both, except a take,
     /// which reads its row after the transaction.
     fn units(&self) -> f64 {
         let usage = self.usage.map(|of| of(&self.store)).unwrap_or_default();
@@ -164,7 +164,7 @@ impl<S: LeaseStore> Meter<S> {
     }
 }
 
-/// A worker's first word, as long as they usually are.
+/// Returns a join of typical size.
 fn join() -> WorkerChange {
     WorkerChange::Join {
         host: "host-12.example.internal".into(),
@@ -174,7 +174,7 @@ fn join() -> WorkerChange {
     }
 }
 
-/// Makes a lease that `owner` has taken and checkpointed.
+/// Creates a lease that `owner` has taken and checkpointed.
 async fn own<S: LeaseStore>(
     store: &S,
     new: NewLease,

@@ -1,4 +1,4 @@
-//! A lease store that counts what it is asked, and passes it on.
+//! A lease store that counts calls and forwards them.
 
 use anabranch::lease::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a store is asked.
+/// Kind of a store call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A worker's heart, or a lease's in KCL's layout.
+    /// Heartbeat of a worker, or renewal of a lease in KCL's layout.
     Beat,
     Checkpoint,
-    /// A row that is made unless it is there.
+    /// Creation of a row that may exist already.
     Create,
     Take,
-    /// Every other write.
+    /// Any other write.
     OtherWrite,
     Look,
     List,
-    /// One row, or the application's facts.
+    /// Read of one row, or of the application's facts.
     OtherRead,
 }
 
@@ -42,21 +42,21 @@ impl Kind {
     }
 }
 
-/// The calls so far, by kind.
+/// Calls so far, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct CallCounts {
     asked: [AtomicU64; Kind::ALL],
     refused: [AtomicU64; Kind::ALL],
-    /// Calls that the store did not carry out.
+    /// Calls that failed.
     failed: AtomicU64,
-    /// When a worker first asked for another's lease.
+    /// Time when a worker first requested a lease of another one.
     named: Mutex<Option<Instant>>,
-    /// How long each call takes beyond the store's own time, in milliseconds.
+    /// Extra delay of each call, in milliseconds.
     call_ms: u64,
 }
 
 impl CallCounts {
-    /// Of stores whose calls take so much longer, in milliseconds.
+    /// Returns counters for stores whose calls are delayed by `call_ms` milliseconds.
     pub(crate) fn slow(call_ms: u64) -> Self {
         Self { call_ms, ..Self::default() }
     }
@@ -73,18 +73,18 @@ impl CallCounts {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// All writes, refused or not.
+    /// Returns the number of writes, refused or not.
     pub(crate) fn writes(&self) -> u64 {
         use Kind::{Beat, Checkpoint, Create, OtherWrite, Take};
         [Beat, Checkpoint, Create, Take, OtherWrite].map(|kind| self.asked(kind)).iter().sum()
     }
 
-    /// When a worker first asked for another's lease.
+    /// Returns the time when a worker first requested a lease of another one.
     pub(crate) fn named(&self) -> Option<Instant> {
         *self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew.
+    /// Resets all call counts to zero.
     pub(crate) fn reset(&self) {
         for count in self.asked.iter().chain(&self.refused).chain([&self.failed]) {
             count.store(0, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl CallCounts {
     }
 }
 
-/// A store of one worker, counted together with others.
+/// A store of one worker. Workers share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct CountingStore<S> {
     pub(crate) inner: S,
@@ -143,7 +143,7 @@ impl<S: LeaseStore> LeaseStore for CountingStore<S> {
     }
 
     async fn poll(&self) -> Result<StorePoll, StoreError> {
-        // In KCL's layout nothing is read: there only a list tells.
+        // In KCL's layout a poll reads nothing; only a list does.
         if self.layout() == Layout::Native {
             self.tally.ask(Kind::Look).await;
         }

@@ -1,4 +1,4 @@
-//! Coordinators on one stream in process, and readers that have nothing to read.
+//! In-process coordinators on one stream, and readers that have nothing to read.
 
 use crate::counted::{CallCounts, CountingStore};
 use anabranch::clock::{Clock, Rng};
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 pub(crate) const STREAM: &str = "orders";
 
-/// The time that a worker has to give its leases back.
+/// Time that a stopping worker has to release its leases.
 const GRACE_MS: u64 = 20_000;
 
-/// A stream of so many shards.
+/// Returns a stream with `shards` shards.
 pub(crate) fn stream(shards: usize) -> LocalKinesis {
     LocalKinesis::new(engine(shards))
 }
@@ -38,7 +38,8 @@ fn engine(shards: usize) -> Arc<Engine> {
     engine
 }
 
-/// A stream of so many shards, each of which came from a split of a shard that is past retention.
+/// Returns a stream with `shards` shards, each created by a split of a shard that is past
+/// retention.
 pub(crate) fn split_stream(shards: u32) -> LocalKinesis {
     let parents = shards / 2;
     let engine = engine(parents as usize);
@@ -55,7 +56,7 @@ pub(crate) fn split_stream(shards: u32) -> LocalKinesis {
     LocalKinesis::new(engine)
 }
 
-/// A stream of so many shards, each of which came from a merge of two that are past retention.
+/// Returns a stream with `shards` shards, each created by a merge of two that are past retention.
 pub(crate) fn merged_stream(shards: u32) -> LocalKinesis {
     let engine = engine(2 * shards as usize);
     for pair in 0..shards {
@@ -70,15 +71,15 @@ pub(crate) fn merged_stream(shards: u32) -> LocalKinesis {
     LocalKinesis::new(engine)
 }
 
-/// The defaults for a worker of this name.
+/// Returns the default settings for a worker named `name`.
 pub(crate) fn settings(name: &str) -> CoordinatorSettings {
     CoordinatorSettings::new(name).with_stream(STREAM, StartPosition::TrimHorizon)
 }
 
-/// One worker. Dropped, it stops as in a crash.
+/// One worker. Dropping it stops it as in a crash.
 pub(crate) struct Worker<S: LeaseStore> {
     pub(crate) coordinator: Coordinator<CountingStore<S>, LocalKinesis>,
-    /// When the first grip arrived.
+    /// Time when the first lease handle arrived.
     first_grip: watch::Receiver<Option<Instant>>,
     _readers: JoinSet<()>,
 }
@@ -102,12 +103,12 @@ impl<S: LeaseStore> Worker<S> {
         Ok(Self { coordinator, first_grip, _readers: readers })
     }
 
-    /// How many leases it holds.
+    /// Returns the number of leases that it holds.
     pub(crate) fn holds(&self) -> usize {
         self.coordinator.leases().len()
     }
 
-    /// Waits for the first grip, and says when it came.
+    /// Waits for the first lease handle. Returns the time when it arrived.
     pub(crate) async fn first_grip(&mut self) -> Result<Instant, String> {
         let came = self.first_grip.wait_for(Option::is_some).await;
         came.ok().and_then(|at| *at).ok_or_else(|| "the worker has ended".to_owned())
@@ -140,22 +141,22 @@ async fn hold_all<S: LeaseStore>(
     }
 }
 
-/// The fewest and the most leases of one worker.
+/// Returns the smallest and the largest number of leases held by one worker.
 pub(crate) fn spread<S: LeaseStore>(workers: &[Worker<S>]) -> (usize, usize) {
     let held = || workers.iter().map(Worker::holds);
     (held().min().unwrap_or(0), held().max().unwrap_or(0))
 }
 
-/// How uneven the workers may be.
+/// Condition to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
     /// Every lease is owned.
     Owned,
-    /// Every lease is owned, and no worker has two more than another.
+    /// Every lease is owned, and the workers' lease counts differ by at most one.
     Level,
 }
 
-/// Waits, looking as often as `every` says. Gives up after `within`.
+/// Waits for `until`, checking at intervals of `every`. Fails after `within`.
 pub(crate) async fn wait<S: LeaseStore>(
     workers: &[Worker<S>],
     leases: usize,

@@ -1,4 +1,5 @@
-//! A first start on a stream whose shards all have parents past retention: each gate needs proof.
+//! First start on a stream whose shards all have parents past retention: each shard needs proof
+//! that its parents are gone.
 
 use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, merged_stream, settings, split_stream, wait};
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const SHARDS: u32 = 10_000;
-/// How long each call of the store takes.
+/// Duration of each call to the store.
 const CALL_MS: u64 = 4;
-/// Longer than any fleet should need.
+/// Time-out, well above the expected duration.
 const WITHIN: Duration = Duration::from_mins(5);
 const EVERY: Duration = Duration::from_millis(20);
 
-/// The most single reads of rows for each shard and worker.
+/// Maximum number of single-row reads per shard and worker.
 const MOST_READS: f64 = 1.2;
 
-/// Measures one worker and four, on shards from splits and from merges.
+/// Measures one worker and four workers, on shards from splits and from merges.
 pub(crate) async fn run() -> Result<(), String> {
     println!("\nA first start on {SHARDS} shards with trimmed parents, {CALL_MS} ms a store call");
     println!(

@@ -1,4 +1,4 @@
-//! A planned hand-over between two coordinators: from the second one's request to its grip.
+//! Planned hand-over between two coordinators: from the second one's request to its lease handle.
 
 use crate::fleet::{Until, Worker, settings, stream, wait};
 use anabranch::clock::{Clock, Rng};
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Pairs of coordinators that hand over beside each other, each in an application of its own.
+/// Number of concurrent pairs of coordinators, each in an application of its own.
 const PAIRS: usize = 5;
-/// Hand-overs of each pair.
+/// Number of hand-overs per pair.
 const ROUNDS: usize = 4;
-/// Longer than a coordinator looks fast after something has changed.
+/// Longer than a coordinator polls at its fast rate after a change.
 const CALM_MS: u64 = 2_500;
 const EVERY: Duration = Duration::from_millis(10);
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// How long hand-overs took, in order.
+/// Durations of hand-overs, in ascending order.
 #[derive(Clone, Debug)]
 pub(crate) struct HandOvers(Vec<Duration>);
 
@@ -42,7 +42,7 @@ pub(crate) fn row(name: &str, look: &str, seen: &HandOvers) {
     println!("{name:<16}{look:>16}{:>12}{:>12}", ms(seen.median_ms()), ms(seen.longest_ms()));
 }
 
-/// Measures one store. `tune` changes the defaults of both workers.
+/// Measures one store. `tune` changes the default settings of both workers.
 pub(crate) async fn run<S: LeaseStore>(
     open: impl Fn(&str) -> Result<S, String>,
     tune: fn(CoordinatorSettings) -> CoordinatorSettings,
@@ -62,7 +62,8 @@ pub(crate) async fn run<S: LeaseStore>(
     Ok(HandOvers(all))
 }
 
-/// The hand-overs of one pair: the first store is the owner's, each other one that of a newcomer.
+/// Runs the hand-overs of one pair. The first store belongs to the owner, each other one to a new
+/// worker.
 async fn hand_overs<S: LeaseStore>(
     mut stores: Vec<S>,
     tune: fn(CoordinatorSettings) -> CoordinatorSettings,
@@ -78,7 +79,8 @@ async fn hand_overs<S: LeaseStore>(
     let mut took = Vec::new();
     for store in stores {
         wait(&owner, 2, Until::Owned, EVERY, WITHIN).await?;
-        // The owner is at rest, and the request meets any moment between two of its looks.
+        // The owner polls at its slow rate, and the request arrives at a random point between two
+        // polls.
         clock.sleep(CALM_MS + chance.below(2_000)).await;
         let (mut newcomer, tally) = start(store, "newcomer").await?;
         let grip = newcomer.first_grip();

@@ -1,6 +1,6 @@
-//! What an idle fleet asks of its store, counted on paused time.
+//! Store calls of an idle fleet, counted on paused time.
 //!
-//! The coordinator makes the same calls whatever the store, so memory does for all of them.
+//! The coordinator makes the same calls on every store, so a memory store is sufficient.
 
 use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
@@ -11,10 +11,10 @@ use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an idle fleet is watched.
+/// Minutes during which the idle fleet is observed.
 const MINUTES: u64 = 3;
 
-/// What KCL needs: one renewal per lease every 3.33 s, a third of its failover time.
+/// Writes of KCL: one renewal per lease every 3.33 s, a third of its failover time.
 const KCL_WRITES_PER_MINUTE: u64 = LEASES as u64 * 18;
 
 /// Calls per minute of an idle fleet.
@@ -86,7 +86,7 @@ async fn idle(layout: Layout) -> Result<Arc<CallCounts>, String> {
         let (store, clock) = (store.clone(), clock.clone());
         workers.push(Worker::start(store, &tally, &stream, settings, clock, chance).await?);
     }
-    // A fleet of KCL's protocol steals one lease at a time, so it takes long to be level.
+    // In KCL's layout a worker steals one lease at a time, so balancing the fleet takes long.
     let (every, within) = (Duration::from_secs(1), Duration::from_hours(4));
     wait(&workers, LEASES, Until::Level, every, within).await?;
     tokio::time::sleep(Duration::from_mins(1)).await;

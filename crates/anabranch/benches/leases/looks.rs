@@ -1,4 +1,4 @@
-//! How often to look: what it costs on DynamoDB, and what a hand-over takes.
+//! Poll interval: its cost on DynamoDB, and its effect on the duration of a hand-over.
 
 use crate::WORKERS;
 use crate::calls::Costs;
@@ -7,20 +7,20 @@ use crate::idle::PerMinute;
 use crate::stores::Stores;
 use anabranch::lease::CoordinatorSettings;
 
-/// How the defaults of a worker are changed.
+/// Changes the default settings of a worker.
 type SettingsChange = fn(CoordinatorSettings) -> CoordinatorSettings;
 
-/// The pauses between two looks that are compared, in milliseconds.
+/// The compared poll intervals, in milliseconds.
 const PAUSES: [(u64, SettingsChange); 3] = [
     (500, |settings| CoordinatorSettings { poll_interval: Some(500), ..settings }),
     (1_000, |settings| CoordinatorSettings { poll_interval: Some(1_000), ..settings }),
     (2_000, |settings| CoordinatorSettings { poll_interval: Some(2_000), ..settings }),
 ];
 
-/// Hand-overs on DynamoDB, by the pause between two looks.
+/// Hand-overs on DynamoDB, by poll interval in milliseconds.
 pub(crate) type ByPause = Vec<(u64, HandOvers)>;
 
-/// Hands over on every store, and on DynamoDB with every pause.
+/// Measures hand-overs on every store, and on DynamoDB with every poll interval.
 pub(crate) async fn hand_overs(stores: &Stores) -> Result<ByPause, String> {
     hand_over::head();
     let open = |application: &str| stores.sqlite(application);
@@ -40,7 +40,7 @@ pub(crate) async fn hand_overs(stores: &Stores) -> Result<ByPause, String> {
     Ok(by_pause)
 }
 
-/// What an idle fleet uses on DynamoDB, by the pause between two looks.
+/// Prints the capacity units that an idle fleet uses on DynamoDB, by poll interval.
 pub(crate) fn units(idle: PerMinute, costs: Costs, seen: &ByPause) {
     println!("\nCapacity units per minute of that idle fleet on DynamoDB");
     println!(

@@ -1,4 +1,4 @@
-//! What leases cost: calls of an idle fleet, a fleet that starts, hand-overs, on every store.
+//! Cost of leases: store calls of an idle fleet, start of a fleet, and hand-overs, on every store.
 //!
 //! Run by `cargo xtask bench leases [idle | takes | gates | hand-over]`.
 
@@ -23,16 +23,16 @@ use anabranch_model::lease::Layout;
 use std::process::ExitCode;
 use stores::Stores;
 
-/// The size of the fleet that is measured.
+/// Size of the measured fleet.
 const WORKERS: usize = 10;
 const LEASES: usize = 1_000;
-/// The name of the application whose fleet starts on an empty store.
+/// Application name of the fleet that starts on an empty store.
 const APPLICATION: &str = "fleet";
-/// The name of the application whose rows single calls are measured on.
+/// Application name of the rows on which single calls are measured.
 const FILLED: &str = "filled";
 
 fn main() -> ExitCode {
-    // `cargo bench` adds its own flag.
+    // `cargo bench` adds flags of its own.
     let parts: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let known = ["idle", "takes", "gates", "hand-over"];
     if let Some(part) = parts.iter().find(|part| !known.contains(&part.as_str())) {
@@ -96,7 +96,7 @@ async fn starts(stores: &Stores) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns what calls cost on DynamoDB, where there is one.
+/// Returns the cost of single calls on DynamoDB, if it is available.
 async fn single_calls(stores: &Stores) -> Result<Option<calls::Costs>, String> {
     calls::head();
     calls::run("SQLite", stores.sqlite(FILLED)?, None).await?;

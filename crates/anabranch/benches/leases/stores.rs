@@ -1,4 +1,4 @@
-//! The stores that are measured: those whose servers the machine has.
+//! The measured lease stores, as far as their servers are installed.
 
 use crate::dynamodb_server;
 use crate::postgres_server;
@@ -6,18 +6,18 @@ use anabranch::lease::{DynamoDbStore, PostgresStore, SqliteStore};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Where stores are opened. Dropping it ends the servers.
+/// The stores' servers and files. Dropping it stops the servers.
 pub(crate) struct Stores {
-    /// PostgreSQL, and a database there.
+    /// PostgreSQL server, and the URL of a database on it.
     postgres: Option<(Arc<postgres_server::Server>, String)>,
     /// DynamoDB Local.
     dynamodb: Option<dynamodb_server::Server>,
-    /// Where SQLite's files lie.
+    /// Folder of the SQLite files.
     folder: TempDir,
 }
 
 impl Stores {
-    /// Starts the servers. One that is missing is told of and left out.
+    /// Starts the servers. A missing server is reported and skipped.
     pub(crate) async fn start() -> Result<Self, String> {
         let postgres = postgres_server::Server::shared().map(|server| {
             let url = server.fresh_database();
@@ -28,13 +28,14 @@ impl Stores {
         Ok(Self { postgres, dynamodb, folder })
     }
 
-    /// A store of one worker of `application`.
+    /// Opens a store for one worker of `application`.
     pub(crate) fn sqlite(&self, application: &str) -> Result<SqliteStore, String> {
         let path = self.folder.path().join(format!("{application}.db"));
         SqliteStore::open(path, application).map_err(|error| error.to_string())
     }
 
-    /// A store of one worker of `application`, where there is PostgreSQL.
+    /// Returns a function that opens a store for one worker of an application, if PostgreSQL is
+    /// available.
     pub(crate) fn postgres(
         &self,
     ) -> Option<impl Fn(&str) -> Result<PostgresStore, String> + use<'_>> {
@@ -43,7 +44,8 @@ impl Stores {
         Some(move |application: &str| open(application).map_err(|error| error.to_string()))
     }
 
-    /// A store of one worker of `application`, where there is DynamoDB Local.
+    /// Returns a function that opens a store for one worker of an application, if DynamoDB Local is
+    /// available.
     pub(crate) fn dynamodb(
         &self,
     ) -> Option<impl Fn(&str) -> Result<DynamoDbStore, String> + use<'_>> {

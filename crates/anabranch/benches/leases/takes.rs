@@ -1,5 +1,5 @@
-//! A fleet that starts all at once on an empty store: how long until every lease is owned, and how
-//! often the workers are in each other's way.
+//! Start of a whole fleet on an empty store: time until every lease is owned, and the number of
+//! conflicts between the workers.
 
 use crate::counted::{CallCounts, Kind};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Longer than any store should need.
+/// Time-out, well above the duration expected on any store.
 const WITHIN: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(10);
 
@@ -31,8 +31,8 @@ pub(crate) fn head() {
     );
 }
 
-/// Measures one store. `conflicts` counts what one store had to send again. The rows stay, as after
-/// a crash of the whole fleet.
+/// Measures one store. `conflicts` returns the number of writes that a store had to send again. The
+/// workers do not leave, so the rows remain as after a crash of the whole fleet.
 pub(crate) async fn run<S: LeaseStore + Clone>(
     name: &str,
     open: impl Fn(&str) -> Result<S, String>,

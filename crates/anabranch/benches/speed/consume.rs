@@ -1,4 +1,5 @@
-//! CPU per record of the consumer, plain and aggregated, beside a bare loop of `GetRecords`.
+//! CPU time per record of the consumer, plain and aggregated, compared with a plain loop of
+//! `GetRecords`.
 
 use crate::cpu;
 use crate::endpoint::Endpoint;
@@ -56,7 +57,7 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     over_tls(records)
 }
 
-/// The same over TLS with HTTP/2, which is what users pay.
+/// Measures over TLS with HTTP/2, as in production.
 fn over_tls(records: u64) -> Result<(), String> {
     const MEASURED: [&str; 2] = ["plain-100", "aggregated-100"];
     let endpoint = Endpoint::start_tls()?;
@@ -79,7 +80,7 @@ fn over_tls(records: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A runtime of its own, so that nothing of a case runs into the next.
+/// Returns a new runtime, so that no task of one case runs during the next.
 fn runtime() -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| error.to_string())
@@ -90,14 +91,14 @@ fn name(stream: &str, format: WireFormat, each: bool) -> String {
     format!("{stream} B, {format:?}, {by}")
 }
 
-/// Every stream in both formats, to a closure for each record and to one for each batch.
+/// Returns each stream in both formats, with a handler per record and a handler per batch.
 fn cases() -> impl Iterator<Item = (&'static str, WireFormat, bool)> {
     let with_format = |stream| FORMATS.into_iter().map(move |format| (stream, format));
     let formats = STREAMS.into_iter().flat_map(with_format);
     formats.flat_map(|(stream, format)| [true, false].map(|each| (stream, format, each)))
 }
 
-/// Counts what is delivered, and notes the CPU at the first tenth and at the end.
+/// Counts delivered records, and stores the CPU time after the first tenth and at the end.
 struct Meter {
     records: u64,
     seen: AtomicU64,
@@ -158,7 +159,7 @@ async fn consume(
     Ok(per(spent, records - records / 10))
 }
 
-/// Reads by the SDK alone, and looks at each record's data.
+/// Reads with the SDK alone, and accesses each record's data.
 async fn get_bare(endpoint: &Endpoint, stream: &str, records: u64) -> Result<f64, String> {
     let client = endpoint.bare();
     let iterator = client.get_shard_iterator().stream_name(stream).shard_id("shardId-000000000000");

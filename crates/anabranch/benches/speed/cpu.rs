@@ -1,15 +1,15 @@
-//! The CPU time and the memory of this process.
+//! CPU time and memory of this process.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of all threads since the start, in nanoseconds.
+/// Returns the CPU time of all threads since the start, in nanoseconds.
 pub(crate) fn spent_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
     seconds * 1_000_000_000 + nanos
 }
 
-/// Resident memory in KiB.
+/// Returns the resident memory in KiB.
 pub(crate) fn resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

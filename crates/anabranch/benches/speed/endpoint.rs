@@ -1,4 +1,4 @@
-//! A sink in a process of its own, and the SDK's configuration for it.
+//! A sink in its own process, and the SDK configuration for it.
 
 use anabranch::http_client::HttpClient;
 use anabranch::stream::{AwsKinesis, WireFormat};
@@ -10,18 +10,18 @@ use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A sink that ends with this value.
+/// A running sink. Dropping it kills the process.
 pub(crate) struct Endpoint {
     child: Child,
     port: u16,
-    /// The certificate of a sink with TLS.
+    /// Certificate of a sink with TLS, in PEM format.
     certificate: Option<String>,
-    /// The HTTP client of our last client.
+    /// HTTP client of the most recently created Anabranch client.
     last: RefCell<Option<HttpClient>>,
 }
 
 impl Endpoint {
-    /// Starts a sink that waits so long before it answers a put.
+    /// Starts a sink that delays the answer to a put by `delay_ms`.
     pub(crate) fn start(delay_ms: u64) -> Result<Self, String> {
         let (endpoint, _) = Self::spawn(&["sink", &delay_ms.to_string()])?;
         Ok(endpoint)
@@ -54,7 +54,7 @@ impl Endpoint {
         Ok((Self { child, port, certificate: None, last: RefCell::default() }, out))
     }
 
-    /// Its address.
+    /// Returns the address of the sink.
     pub(crate) fn url(&self) -> String {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
@@ -71,7 +71,7 @@ impl Endpoint {
             .build()
     }
 
-    /// The SDK's own client, as one would make it, but without retries.
+    /// Returns the SDK's own client in its default form, but without retries and time-outs.
     pub(crate) fn bare(&self) -> aws_sdk_kinesis::Client {
         let client = aws_smithy_http_client::Builder::new();
         let client = match &self.certificate {
@@ -92,7 +92,7 @@ impl Endpoint {
         aws_sdk_kinesis::Client::from_conf(config.build())
     }
 
-    /// Our own client.
+    /// Returns Anabranch's client.
     pub(crate) fn ours(&self, format: WireFormat) -> AwsKinesis {
         let http = match &self.certificate {
             None => HttpClient::from_env().expect("the environment has no mistake"),
@@ -105,7 +105,7 @@ impl Endpoint {
         AwsKinesis::speaking(format, &config)
     }
 
-    /// How many connections our last client made.
+    /// Returns the number of connections made by the most recent Anabranch client.
     pub(crate) fn connections(&self) -> u64 {
         self.last.borrow().as_ref().map_or(0, |http| http.connections().made)
     }
@@ -113,7 +113,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

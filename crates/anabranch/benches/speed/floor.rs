@@ -1,5 +1,5 @@
-//! The floor under the producer: containers that are built once, sent again and again through the
-//! same client. What the producer costs above it is its own; what is below is the wire's.
+//! Lower bound for the producer: sends prebuilt aggregates repeatedly through the same client. The
+//! difference to the producer is the producer's own cost; the rest is the cost of sending.
 
 use crate::cpu;
 use crate::endpoint::Endpoint;
@@ -10,14 +10,14 @@ use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord as Pa
 use anabranch_model::hash::HashKey;
 use std::time::Duration;
 
-/// As many records in a request as are outstanding in the case beside it.
+/// Records per request; the same as the records outstanding in the case that this is compared with.
 const RECORDS: usize = 5_000;
 
-/// About what a producer waits between two requests when its records are few.
+/// Approximate pause between two requests of a producer with few records.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// Sends as many records as asked, and gives the CPU for each in nanoseconds. A pause before each
-/// request shows what a processor takes for being idle in between.
+/// Sends at least `records` records, and returns the CPU time per record in nanoseconds. A pause
+/// before each request shows the cost of letting the processor go idle in between.
 pub(crate) async fn put(
     endpoint: &Endpoint,
     bytes: usize,
@@ -45,7 +45,7 @@ pub(crate) async fn put(
     Ok(per(cpu::spent_ns() - before, requests * RECORDS as u64))
 }
 
-/// One container for each shard.
+/// Builds one aggregate per shard.
 fn containers(bytes: usize) -> Vec<PutEntry> {
     let data = vec![b'x'; bytes];
     let keys = keys();

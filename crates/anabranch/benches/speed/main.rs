@@ -1,14 +1,14 @@
-//! What a record costs in CPU: the producer and the consumer beside a bare loop of the AWS SDK, all
-//! against a sink that answers canned replies from a process of its own.
+//! CPU cost per record of the producer and the consumer, compared with a plain loop on the AWS SDK.
+//! All cases run against a sink that sends canned replies from a process of its own.
 //!
 //! Run by `cargo xtask bench producer` and `cargo xtask bench consumer`.
 //!
 //! ```text
-//! speed producer [records]     ours and the bare SDK, 100 B and 1 KiB, few and many outstanding
-//!   ... [records] [case]       only the cases whose names hold this, and nothing beside them;
-//!                              "tls" is those over TLS and HTTP/2, with the bare SDK
+//! speed producer [records]     ours and the plain SDK, 100 B and 1 KiB, few and many outstanding
+//!   ... [records] [case]       only the cases whose names contain this; no comparison;
+//!                              "tls" selects the cases over TLS and HTTP/2, with the plain SDK
 //! speed memory [records]       resident memory over many records and a slow sink
-//! speed consumer [records]     ours and the bare SDK, plain and aggregated, JSON and CBOR
+//! speed consumer [records]     ours and the plain SDK, plain and aggregated, JSON and CBOR
 //! speed sink [delay_ms]        the sink; prints its port
 //! speed tls-sink               the sink over TLS; prints its port and its certificate
 //! ```
@@ -27,7 +27,7 @@ mod consume;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // `cargo bench` adds its own flag.
+    // `cargo bench` adds this flag.
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let number = |text: Option<&&str>, default: u64| text.map_or(Ok(default), |t| t.parse());

@@ -1,4 +1,4 @@
-//! Resident memory of a producer over many records, while the sink is slow.
+//! Resident memory of a producer over many records, with a slow sink.
 
 use crate::cpu;
 use crate::endpoint::Endpoint;
@@ -8,9 +8,9 @@ use anabranch::stream::WireFormat;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// How long the sink waits before it answers.
+/// Delay of the sink's answers.
 const DELAY_MS: u64 = 50;
-/// How often memory is looked at in a run.
+/// Number of memory samples per run.
 const LOOKS: u64 = 10;
 
 pub(crate) fn run(records: u64) -> Result<(), String> {
@@ -38,7 +38,7 @@ async fn put(endpoint: &Endpoint, records: u64) -> Result<Vec<(u64, u64)>, Strin
     let mut looks = Vec::new();
     for look in 1..=LOOKS {
         for key in keys.by_ref().take(usize::try_from(records / LOOKS).unwrap_or(0)) {
-            // Nobody waits for the outcome: the account at the end covers every record.
+            // The outcome is not awaited: the summary at the end covers every record.
             let ticket = producer.put(key.as_str(), data.clone()).await;
             drop(ticket.map_err(|error| error.to_string())?);
         }

@@ -1,5 +1,5 @@
-//! CPU per user record of the producer: 10,000 keys, aggregated, in strict order, beside a bare
-//! loop of `PutRecords`.
+//! CPU time per user record of the producer: 10,000 keys, aggregated, in strict order, compared
+//! with a plain loop of `PutRecords`.
 
 use crate::cpu;
 use crate::endpoint::Endpoint;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const KEYS: u64 = 10_000;
-/// All cases one after the other, so that a busy moment of the machine meets all.
+/// Each round runs all cases in turn, so that a busy moment of the machine affects all of them.
 const ROUNDS: usize = 5;
-/// Entries of one bare request.
+/// Entries of one plain `PutRecords` request.
 const BARE_BATCH: u64 = 500;
 
-/// The name of the floor.
+/// Name of the lower bound.
 const FLOOR: &str = "CBOR, built containers, sent only";
-/// The name of the floor with pauses.
+/// Name of the lower bound with pauses.
 const PAUSED: &str = "CBOR, built containers, with pauses";
 
 /// A case of the producer.
@@ -30,26 +30,26 @@ struct Case {
     name: &'static str,
     format: WireFormat,
     bytes: usize,
-    /// Records without an outcome, at the most.
+    /// Maximum number of records without an outcome.
     outstanding: usize,
     puts: Puts,
     two_threads: bool,
-    /// Whether it is measured over TLS too.
+    /// True if it is also measured over TLS.
     over_tls: bool,
 }
 
-/// How records are put.
+/// Kind of put.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Puts {
-    /// One by one, and all share their data.
+    /// Individual puts that share their data.
     Shared,
-    /// One by one, each with memory of its own, as records of real life have.
+    /// Individual puts with separately allocated data, as in production.
     Own,
-    /// In bulks.
+    /// Puts of bulks.
     Bulk,
 }
 
-/// Records of a bulk.
+/// Records per bulk.
 const BULK: usize = 500;
 
 impl Case {
@@ -63,13 +63,13 @@ impl Case {
         Self { name, format, bytes, outstanding, puts, two_threads: false, over_tls: false }
     }
 
-    /// Measured over TLS too.
+    /// Measures the case over TLS too.
     const fn over_tls(mut self) -> Self {
         self.over_tls = true;
         self
     }
 
-    /// Puts on one thread, and the driver on another, as in most services.
+    /// Runs puts and the driver on different threads, as in most services.
     const fn on_two_threads(mut self) -> Self {
         self.two_threads = true;
         self
@@ -95,7 +95,7 @@ const CASES: [Case; 12] = [
     Case::new("JSON, 1 KiB, 5,000 outstanding", WireFormat::Json, 1024, 5_000, Puts::Shared),
 ];
 
-/// Where the cases run.
+/// Runtimes with one and with two threads.
 struct Runtimes {
     one: Runtime,
     two: Runtime,
@@ -186,7 +186,7 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     over_tls(&runtimes, records)
 }
 
-/// The same over TLS with HTTP/2, which is what users pay.
+/// Measures over TLS with HTTP/2, as in production.
 fn over_tls(runtimes: &Runtimes, records: u64) -> Result<(), String> {
     let endpoint = Endpoint::start_tls()?;
     let cases = || CASES.iter().filter(|case| case.over_tls);
@@ -214,12 +214,13 @@ fn over_tls(runtimes: &Runtimes, records: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Fewer of the large ones.
+/// Returns a quarter of `records` for large records.
 fn scaled(records: u64, bytes: usize) -> u64 {
     if bytes > 100 { records / 4 } else { records }
 }
 
-/// Puts records with a window of tickets, and gives the CPU for each in nanoseconds.
+/// Puts records with a window of outstanding tickets. Returns the CPU time per record in
+/// nanoseconds.
 async fn put(endpoint: &Endpoint, case: &Case, records: u64) -> Result<f64, String> {
     let producer = Producer::new("s")
         .with_buffer_bytes(512 << 20)
@@ -227,7 +228,7 @@ async fn put(endpoint: &Endpoint, case: &Case, records: u64) -> Result<f64, Stri
         .start(endpoint.ours(case.format))
         .await
         .map_err(|error| error.to_string())?;
-    // The first records find connections and a map of the shards.
+    // Warm-up: opens connections and reads the shard map.
     window(&producer, case, records / 10).await?;
     let before = cpu::spent_ns();
     window(&producer, case, records).await?;
@@ -300,7 +301,7 @@ fn placed(outcome: &Outcome) -> Result<(), String> {
     if outcome.is_placed() { Ok(()) } else { Err(format!("a record was not placed: {outcome:?}")) }
 }
 
-/// Puts records by the SDK alone, 500 a request, one request after the other.
+/// Puts records with the SDK alone, 500 per request, one request after the other.
 async fn put_bare(endpoint: &Endpoint, bytes: usize, records: u64) -> Result<f64, String> {
     let client = endpoint.bare();
     let (keys, data) = (keys(), Bytes::from(vec![b'x'; bytes]));
@@ -325,7 +326,8 @@ async fn put_bare(endpoint: &Endpoint, bytes: usize, records: u64) -> Result<f64
     Ok(per(cpu::spent_ns() - before, requests * BARE_BATCH))
 }
 
-/// What aiokpl spends on a record, where there is a Python that has it.
+/// Measures aiokpl, if a Python interpreter that has it is configured. Returns nanoseconds per
+/// record.
 fn aiokpl(endpoint: &Endpoint, bytes: usize) -> Result<Option<f64>, String> {
     let Some(python) = std::env::var_os("ANABRANCH_AGGREGATES_PYTHON") else { return Ok(None) };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/aggregates/aiokpl_speed.py");

@@ -1,4 +1,4 @@
-//! The canned replies: right in shape, and in what a client checks.
+//! Canned replies, correct in form and in the values that a client checks.
 
 use crate::sink::Request;
 use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord};
@@ -9,30 +9,30 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Shards of every stream.
+/// Number of shards of every stream.
 pub(crate) const SHARDS: u32 = 64;
-/// User records of one `GetRecords` reply, at the most.
+/// Maximum number of user records in a `GetRecords` reply.
 const READ_RECORDS: usize = 10_000;
-/// Bytes of one `GetRecords` reply, about.
+/// Approximate size of a `GetRecords` reply in bytes.
 const READ_BYTES: usize = 1 << 20;
-/// User bytes of one aggregate, about.
+/// Approximate size of the user data of an aggregate in bytes.
 const AGGREGATE_BYTES: usize = 50_000;
-/// The digits that stay the same in every sequence number, and those that count.
+/// Constant leading digits of each sequence number, and the number of counting digits after them.
 const STAMP: &str = "4959033827149025660855969253";
 const COUNT_DIGITS: usize = 28;
 
-/// The number of the next record, whichever connection it goes through.
+/// Number of the next record, shared by all connections.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// `GetRecords` replies by case and format.
+/// Prepared `GetRecords` replies by case and format.
 static READS: Mutex<BTreeMap<(String, bool), Arc<Read>>> = Mutex::new(BTreeMap::new());
 
-/// A `GetRecords` reply, and where its records' numbers count.
+/// A `GetRecords` reply, and the offsets of the counting digits in its sequence numbers.
 struct Read {
     body: Vec<u8>,
     counts_at: Vec<usize>,
 }
 
-/// Writes the reply to a request, and says whether it is CBOR.
+/// Writes the reply to a request. Returns true if the reply is CBOR.
 pub(crate) fn write_reply(request: &Request, out: &mut Vec<u8>) -> bool {
     let in_json = match request.operation.as_str() {
         "PutRecords" => {
@@ -52,7 +52,7 @@ pub(crate) fn write_reply(request: &Request, out: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Each entry is placed where its hash belongs.
+/// Places each entry in the shard of its hash.
 fn put(request: &Request, out: &mut Vec<u8>) {
     let shards = if request.cbor { hashes_of_cbor(&request.body) } else { Ok(Vec::new()) };
     let shards = match shards {
@@ -88,7 +88,7 @@ fn put(request: &Request, out: &mut Vec<u8>) {
     }
 }
 
-/// The same records each time, under numbers that go on.
+/// Returns the same records each time, with increasing sequence numbers.
 fn get(request: &Request, out: &mut Vec<u8>) {
     let case = between(&request.body, b"case-", b"!").unwrap_or_default();
     let mut reads = READS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,23 +161,23 @@ impl Read {
     }
 }
 
-/// An iterator of the usual length that says what to answer.
+/// Returns an iterator of realistic length that encodes the case.
 fn token(case: &str) -> String {
     format!("case-{case}!{}", "A".repeat(200))
 }
 
-/// What a stream's name asks for: `plain-100`, `aggregated-1024`.
+/// Parses a stream name such as `plain-100` or `aggregated-1024` into kind and record size.
 pub(crate) fn parse(case: &str) -> (bool, usize) {
     let (kind, bytes) = case.split_once('-').unwrap_or((case, "100"));
     (kind == "aggregated", bytes.parse().unwrap_or(100))
 }
 
-/// How many user records one reply of a case has.
+/// Returns the number of user records in one reply with records of `bytes` bytes.
 pub(crate) fn read_records(bytes: usize) -> usize {
     (READ_BYTES / bytes).min(READ_RECORDS)
 }
 
-/// The records of one reply of a shard, each with its key.
+/// Returns the keys and data of the records in one reply of a shard.
 fn records(aggregated: bool, bytes: usize, shard: u32) -> Vec<(String, Vec<u8>)> {
     let keys: Vec<String> = (0..10_000)
         .map(|key| format!("key-{key:06}"))
@@ -208,7 +208,7 @@ fn shard_of(hash: u128) -> u32 {
     u32::try_from(hash >> 122).expect("six bits")
 }
 
-/// The shard of each entry of a CBOR request.
+/// Returns the shard of each entry of a CBOR request.
 fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, MalformedCbor> {
     let mut shards = Vec::new();
     let mut cursor = CborCursor::new(body);
@@ -235,8 +235,8 @@ fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, MalformedCbor> {
     Ok(shards)
 }
 
-/// The shard of each entry of a JSON request, whatever the order of its members. Clients escape
-/// nothing in keys and base64.
+/// Returns the shard of each entry of a JSON request, in any member order. Keys and base64 contain
+/// no escapes.
 fn hashes_of_json(body: &[u8]) -> Vec<u32> {
     let mut shards = Vec::new();
     let (mut key, mut hash) = (None, None);
@@ -244,7 +244,7 @@ fn hashes_of_json(body: &[u8]) -> Vec<u32> {
     while let Some(next) = body[at..].iter().position(|byte| matches!(byte, b'"' | b'}')) {
         at += next;
         if body[at] == b'}' {
-            // The end of an entry, or of the request.
+            // End of an entry or of the request.
             let of_key = key.take().map(|key: &str| HashKey::of_partition_key(key).0);
             shards.extend(hash.take().or(of_key).map(shard_of));
             at += 1;
@@ -265,7 +265,7 @@ fn hashes_of_json(body: &[u8]) -> Vec<u32> {
     shards
 }
 
-/// The text whose quote stands here, and the place behind it.
+/// Returns the string whose opening quote is at `quote`, and the offset behind it.
 fn text_at(body: &[u8], quote: usize) -> (&str, usize) {
     let text = &body[quote + 1..];
     let end = text.iter().position(|byte| *byte == b'"').unwrap_or(text.len());
@@ -296,7 +296,7 @@ fn iterator(request: &Request) -> String {
     let stream = ["plain-100", "plain-1024", "aggregated-100", "aggregated-1024"]
         .into_iter()
         .find(|name| {
-            // The longer of two names that begin alike ends with another byte than a digit.
+            // `plain-100` must not match `plain-1024`, so no digit may follow the name.
             find(&request.body, name.as_bytes()).is_some_and(|at| {
                 !request.body.get(at + name.len()).is_some_and(u8::is_ascii_digit)
             })
@@ -311,7 +311,8 @@ fn find(body: &[u8], text: &[u8]) -> Option<usize> {
     body.windows(text.len()).position(|window| window == text)
 }
 
-/// What stands between two texts; the digits behind the first if there is no second.
+/// Returns the text between `before` and `behind`, or the digits after `before` if `behind` is
+/// empty.
 fn between(body: &[u8], before: &[u8], behind: &[u8]) -> Option<String> {
     let from = find(body, before)? + before.len();
     let rest = &body[from..];

@@ -1,19 +1,18 @@
-//! A server that reads requests and answers them with canned replies: a client is measured against
-//! it because every emulator is slower than a client.
+//! Server that answers requests with canned replies. Clients are measured against it because every
+//! emulator is slower than a client.
 
 use crate::replies::write_reply;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A request as far as the sink looks at it.
+/// The parts of a request that the sink reads.
 #[derive(Default)]
 pub(crate) struct Request {
-    /// The operation's name.
+    /// Operation name.
     pub(crate) operation: String,
-    /// Whether it is in CBOR.
+    /// True if the request is in CBOR.
     pub(crate) cbor: bool,
-    /// The body.
     pub(crate) body: Vec<u8>,
 }
 
@@ -25,7 +24,7 @@ pub(crate) fn run(delay_ms: u64) -> Result<(), String> {
     std::thread::scope(|threads| {
         for socket in listener.incoming().flatten() {
             threads.spawn(move || {
-                // A client that goes away ends its connection, and that is all.
+                // An error only ends this connection: the client has closed it.
                 let _ = serve(socket, delay);
             });
         }
@@ -56,7 +55,7 @@ fn serve(socket: TcpStream, delay: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads one request. `false` at the end of the connection.
+/// Reads one request. Returns false at the end of the connection.
 fn read(
     reader: &mut BufReader<TcpStream>,
     line: &mut String,

@@ -1,4 +1,4 @@
-//! The sink over TLS, HTTP/2 or HTTP/1.1 by ALPN, as AWS speaks it.
+//! The sink over TLS, with HTTP/2 or HTTP/1.1 by ALPN, as in AWS.
 
 use crate::replies::write_reply;
 use crate::sink::Request;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Serves until it is killed. Prints its port first, and its certificate.
+/// Serves until it is killed. Prints its port and its certificate first.
 pub(crate) fn run() -> Result<(), String> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build();
@@ -38,13 +38,13 @@ async fn serve() -> Result<(), Failure> {
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // One write: the reader goes away after the last line.
+    // Printed in one write, because the reader stops after the last line.
     print!("{}\n{}", listener.local_addr()?.port(), own.cert.pem());
     let mut connections = JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await?;
         let acceptor = acceptor.clone();
-        // A client that goes away ends its connection, and that is all.
+        // An error only ends this connection: the client has closed it.
         connections.spawn(async move { drop(connection(socket, acceptor).await) });
     }
 }

@@ -1,13 +1,13 @@
-//! What a worker costs that has a hundred shards and nothing to do.
+//! Cost of an idle worker with a hundred shards.
 
 use crate::stage::WorkerFixture;
 use std::time::Duration;
 
 const SHARDS: i64 = 100;
-/// Until it has taken its shards and polls at its slowest.
+/// Time until the worker has taken its shards and polls at its slowest rate.
 const SETTLE: Duration = Duration::from_secs(15);
 const MEASURE: Duration = Duration::from_secs(30);
-/// The kernel's unit of CPU time.
+/// The kernel's clock ticks per second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(crate) async fn run() -> Result<(), String> {
@@ -34,7 +34,7 @@ async fn measure(how: &str, threads: Option<usize>) -> Result<(), String> {
 fn ticks(pid: u32) -> Result<f64, String> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    // The name may hold spaces; it ends with the last parenthesis.
+    // The process name may contain spaces; it ends with the last parenthesis.
     let rest = text.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| rest.split_whitespace().nth(at).and_then(|f| f.parse::<f64>().ok());
     match (field(11), field(12)) {

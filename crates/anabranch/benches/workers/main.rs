@@ -1,5 +1,5 @@
-//! Workers as real processes against the local stream over HTTP: how fast shards change hands, and
-//! what an idle worker costs.
+//! Workers as real processes against the local stream over HTTP: measures how fast shards change
+//! owners, and the cost of an idle worker.
 //!
 //! Run by `cargo xtask bench consumer --times` and `--idle`.
 
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     if let Some(job) = worker::Job::from_env() {
         return runtime.block_on(worker::run(job));
     }
-    // `cargo bench` adds its own flag.
+    // `cargo bench` adds this flag.
     let parts: Vec<String> = std::env::args().skip(1).filter(|part| part != "--bench").collect();
     let known = ["--times", "--idle"];
     if let Some(part) = parts.iter().find(|part| !known.contains(&part.as_str())) {

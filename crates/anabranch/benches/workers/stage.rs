@@ -1,4 +1,5 @@
-//! A local stream over HTTP, records that keep coming, workers as processes, and the oracle.
+//! Test environment: a local stream over HTTP, a continuous load, worker processes, and the check
+//! of all deliveries.
 
 use crate::worker;
 use anabranch::clock::Clock;
@@ -14,37 +15,37 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Keys whose records keep coming.
+/// Number of keys that are put continuously.
 pub(crate) const KEYS: usize = 64;
-/// The pause between two rounds of one record a key.
+/// Pause between two rounds of one record per key.
 const ROUND: Duration = Duration::from_millis(50);
 const STREAM: &str = "orders";
 
-/// One delivery.
+/// One line of the delivery log.
 pub(crate) struct DeliveryLine {
-    /// When, in milliseconds since 1970.
+    /// Time of the delivery, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// The key.
+    /// Key of the record.
     pub(crate) key: usize,
-    /// Which record of the key.
+    /// Number of the record within its key, from 0.
     pub(crate) number: usize,
-    /// The worker.
+    /// Name of the worker.
     pub(crate) by: String,
 }
 
-/// A local stream, and what reads it.
+/// A local stream, its load, and its workers.
 pub(crate) struct WorkerFixture {
     local: Local,
     folder: tempfile::TempDir,
     clock: Clock,
     workers: BTreeMap<&'static str, Child>,
-    /// Rounds that were put.
+    /// Number of rounds put so far.
     put: Arc<AtomicUsize>,
     puts: JoinSet<Result<(), String>>,
 }
 
 impl WorkerFixture {
-    /// A stream of so many shards, without records.
+    /// Creates a stream with `shards` shards and no records.
     pub(crate) async fn new(shards: i64) -> Result<Self, String> {
         let local = Local::builder().with_options(EngineOptions::instant()).start().await;
         let local = local.map_err(|error| error.to_string())?;
@@ -73,7 +74,7 @@ impl WorkerFixture {
         self.spawn_with(name, None)
     }
 
-    /// The same, with so many threads in its runtime.
+    /// Starts a worker with `threads` runtime threads.
     pub(crate) fn spawn_with(
         &mut self,
         name: &'static str,
@@ -85,12 +86,12 @@ impl WorkerFixture {
         Ok(())
     }
 
-    /// The process id of a worker.
+    /// Returns the process id of a worker.
     pub(crate) fn pid(&self, name: &str) -> u32 {
         self.workers[name].id()
     }
 
-    /// Sends a signal to a worker, which is the end of it. Returns when.
+    /// Sends a terminating signal to a worker. Returns the time in milliseconds since 1970.
     pub(crate) fn end(&mut self, name: &str, signal: &str) -> Result<u64, String> {
         let now_ms = self.now_ms();
         let words = [format!("-{signal}"), self.pid(name).to_string()];
@@ -99,13 +100,13 @@ impl WorkerFixture {
             return Err(format!("{name} was gone before its signal"));
         }
         if let Some(mut worker) = self.workers.remove(name) {
-            // It ends beside what is measured.
+            // Waited for in the background, so that it does not affect the measurement.
             self.puts.spawn_blocking(move || worker.wait().map(drop).map_err(|e| e.to_string()));
         }
         Ok(now_ms)
     }
 
-    /// Puts records of all keys from now on.
+    /// Starts to put records of all keys.
     pub(crate) fn begin_to_put(&mut self) {
         let (api, put) = (AwsKinesis::new(&self.local.sdk_config()), Arc::clone(&self.put));
         self.puts.spawn(async move {
@@ -126,12 +127,12 @@ impl WorkerFixture {
         });
     }
 
-    /// How many rounds were put.
+    /// Returns the number of rounds put so far.
     pub(crate) fn rounds(&self) -> usize {
         self.put.load(Ordering::SeqCst)
     }
 
-    /// Splits a shard in the middle of its keys.
+    /// Splits the first shard in the middle of its hash range.
     pub(crate) fn split(&self) -> Result<(), String> {
         let request = split_shard::Request {
             stream: StreamTarget::named(STREAM),
@@ -141,7 +142,7 @@ impl WorkerFixture {
         self.local.engine().split_shard(&request).map_err(|error| error.to_string()).map(drop)
     }
 
-    /// Every delivery so far, in the order in which they were written down.
+    /// Returns all deliveries so far, in log order.
     pub(crate) fn lines(&self) -> Vec<DeliveryLine> {
         let text = std::fs::read_to_string(worker::log(self.folder.path())).unwrap_or_default();
         let line = |line: &str| {
@@ -156,7 +157,7 @@ impl WorkerFixture {
         text.lines().filter_map(line).collect()
     }
 
-    /// Waits until the deliveries say something.
+    /// Waits until `say` returns a value for the deliveries so far. `what` describes the condition.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
@@ -172,8 +173,8 @@ impl WorkerFixture {
         Err(format!("it never came true that {what}"))
     }
 
-    /// Ends everything, and holds the deliveries against what was put: first deliveries of each key
-    /// in order, nothing missing. Returns how many came twice.
+    /// Stops everything and checks the deliveries: the first deliveries of each key are in order,
+    /// and no record is missing. Returns the number of duplicates.
     pub(crate) async fn close(mut self) -> Result<usize, String> {
         self.puts.abort_all();
         while self.puts.join_next().await.is_some() {}

@@ -1,4 +1,4 @@
-//! How long it takes until the next record is handled elsewhere: medians of five.
+//! Time until the next record is processed by another worker: medians of five runs.
 
 use crate::stage::{DeliveryLine, KEYS, WorkerFixture};
 use crate::worker::LEASE_TIME_MS;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const RUNS: usize = 5;
 const SHARDS: i64 = 8;
 
-/// What one run gave: milliseconds, and records that came twice.
+/// Result of one run: milliseconds, and the number of duplicates.
 type TimedRun = Result<(u64, usize), String>;
 
 pub(crate) async fn run() -> Result<(), String> {
@@ -39,7 +39,7 @@ async fn row<F: Future<Output = TimedRun>>(
     Ok(())
 }
 
-/// The keys that a worker handles.
+/// Returns the keys that were last processed by worker `by`.
 fn keys_of(lines: &[DeliveryLine], by: &str) -> BTreeSet<usize> {
     let mut owner = vec![""; KEYS];
     for line in lines {
@@ -48,7 +48,7 @@ fn keys_of(lines: &[DeliveryLine], by: &str) -> BTreeSet<usize> {
     (0..KEYS).filter(|key| owner[*key] == by).collect()
 }
 
-/// Until every key was handled.
+/// Waits until every key has been processed.
 async fn all_flow(stage: &WorkerFixture) -> Result<(), String> {
     let all = |lines: &[DeliveryLine]| {
         let keys: BTreeSet<_> = lines.iter().map(|line| line.key).collect();
@@ -72,7 +72,8 @@ async fn second_worker() -> TimedRun {
     Ok((ms, stage.close().await?))
 }
 
-/// Two workers with half of the shards each, and how long the second one needed for that.
+/// Starts two workers with half of the shards each. Returns the time that the second one needed to
+/// get its half.
 async fn two_workers() -> Result<(WorkerFixture, u64), String> {
     let mut stage = WorkerFixture::new(SHARDS).await?;
     stage.begin_to_put();
@@ -80,7 +81,8 @@ async fn two_workers() -> Result<(WorkerFixture, u64), String> {
     all_flow(&stage).await?;
     let begun_ms = stage.now_ms();
     stage.spawn("b")?;
-    // Eight shards of even width: half of them has about half of the keys.
+    // The eight shards have equal hash ranges, so half of them own about half of the keys. Fewer
+    // are required here.
     let half = |lines: &[DeliveryLine]| {
         let mut keys = BTreeSet::new();
         let by_b = lines.iter().filter(|line| line.by == "b");
@@ -88,7 +90,7 @@ async fn two_workers() -> Result<(WorkerFixture, u64), String> {
         half.map(|line| line.at_ms)
     };
     let at_ms = stage.until("the second worker has its half", half).await?;
-    // Until the last hand-over is over.
+    // Wait for the last hand-over to finish.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     Ok((stage, at_ms.saturating_sub(begun_ms)))
 }
@@ -120,7 +122,7 @@ async fn children() -> TimedRun {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (at_ms, rounds) = (stage.now_ms(), stage.rounds());
     stage.split()?;
-    // What is put after the split is in the children.
+    // Records put after the split are in the children.
     let first = |lines: &[DeliveryLine]| {
         let mut keys: BTreeSet<usize> = (0..KEYS).collect();
         let of_children = lines.iter().filter(|line| line.number > rounds);

@@ -1,4 +1,4 @@
-//! A worker in a process of its own: this program again, told by its environment to read.
+//! A worker in its own process: the same executable, configured by environment variables.
 
 use anabranch::clock::Clock;
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
@@ -13,38 +13,37 @@ const NAME: &str = "ANABRANCH_BENCH_WORKER";
 const FOLDER: &str = "ANABRANCH_BENCH_FOLDER";
 const STREAM: &str = "ANABRANCH_BENCH_STREAM";
 
-/// For how long a worker may be silent: what a failover waits for.
+/// Lease time: a failover begins after this long without a heartbeat.
 pub(crate) const LEASE_TIME_MS: u64 = 3_000;
 
-/// What a worker is told.
+/// Configuration of a worker process.
 pub(crate) struct Job {
-    /// Its name, which stands behind each of its deliveries.
+    /// Worker name, written with each of its deliveries.
     name: String,
-    /// Where leases and deliveries are kept.
+    /// Folder of the lease store and the delivery log.
     folder: PathBuf,
-    /// The stream to read.
     stream: String,
 }
 
 impl Job {
-    /// The job of this process, if it is a worker.
+    /// Returns the configuration of this process, or `None` if it is not a worker.
     pub(crate) fn from_env() -> Option<Self> {
         let read = |name| std::env::var(name).ok();
         Some(Self { name: read(NAME)?, folder: read(FOLDER)?.into(), stream: read(STREAM)? })
     }
 }
 
-/// Where the leases are kept.
+/// Returns the path of the lease store.
 pub(crate) fn leases(folder: &Path) -> PathBuf {
     folder.join("leases.db")
 }
 
-/// Where all workers write their deliveries: `time key number worker`, one line each.
+/// Returns the path of the log of all deliveries, with one line `time key number worker` each.
 pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("deliveries.log")
 }
 
-/// Starts a worker, with so many threads in its runtime; as many as there are cores by default.
+/// Starts a worker process with `threads` runtime threads, by default one per core.
 pub(crate) fn spawn(
     name: &str,
     folder: &Path,
@@ -92,7 +91,7 @@ async fn read(job: Job) -> Result<(), HandlerError> {
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             let line = format!("{} {key} {data} {name}\n", clock.wall_ms());
-            // One write, so that a line is never cut by a kill.
+            // Written in one call, so that a kill cannot truncate a line.
             std::future::ready((&*log).write_all(line.as_bytes()).map_err(HandlerError::from))
         });
     Ok(consumer.run().await?)

@@ -1,20 +1,20 @@
-//! Statistics of many values by name and dimensions, in bounded memory.
+//! Statistics of metric values by series, in bounded memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which metric, with its dimensions.
+/// A metric with its dimensions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct MetricSeries {
-    /// KCL's name.
+    /// KCL's name of the metric.
     pub(super) name: &'static str,
-    /// KCL's unit.
+    /// KCL's unit of the metric.
     pub(super) unit: MetricUnit,
-    /// Names and values, in KCL's order.
+    /// Names and values of the dimensions, in KCL's order.
     pub(super) dimensions: Vec<(&'static str, Arc<str>)>,
 }
 
-/// What values count.
+/// Unit of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum MetricUnit {
     Count,
@@ -22,7 +22,7 @@ pub(super) enum MetricUnit {
     Bytes,
 }
 
-/// What CloudWatch keeps of many values.
+/// The statistics of a set of values, as CloudWatch stores them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Statistics {
     pub(super) count: f64,
@@ -49,11 +49,10 @@ impl Statistics {
 /// Statistics of the series that wait to be published.
 #[derive(Debug)]
 pub(super) struct MetricBuffer {
-    /// How many series there may be.
+    /// Maximum number of series.
     room: usize,
-    /// The series.
     series: BTreeMap<MetricSeries, Statistics>,
-    /// Values that found no room.
+    /// Values that were dropped because the buffer was full.
     dropped: u64,
 }
 
@@ -62,12 +61,12 @@ impl MetricBuffer {
         Self { room, series: BTreeMap::new(), dropped: 0 }
     }
 
-    /// Adds a value.
+    /// Adds one value to a series.
     pub(super) fn add(&mut self, series: MetricSeries, value: f64) {
         self.merge(series, Statistics::of(value));
     }
 
-    /// Adds what was taken before.
+    /// Merges statistics into a series, for example after a failed publication.
     pub(super) fn merge(&mut self, series: MetricSeries, statistics: Statistics) {
         let full = self.series.len() >= self.room;
         match self.series.get_mut(&series) {
@@ -79,12 +78,12 @@ impl MetricBuffer {
         }
     }
 
-    /// Takes everything.
+    /// Removes and returns all series.
     pub(super) fn take(&mut self) -> Vec<(MetricSeries, Statistics)> {
         std::mem::take(&mut self.series).into_iter().collect()
     }
 
-    /// Values that found no room.
+    /// Returns the number of values dropped because the buffer was full.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -112,7 +111,7 @@ mod tests {
         let taken = tally.take();
         let a = Statistics { count: 3.0, sum: 6.0, least: -1.0, most: 4.0 };
         assert_eq!(taken, [(series("a"), a), (series("b"), Statistics::of(1.0))]);
-        // What could not be published goes with what came since.
+        // Values that could not be published are merged with later ones.
         tally.add(series("a"), 10.0);
         for (series, statistics) in taken {
             tally.merge(series, statistics);

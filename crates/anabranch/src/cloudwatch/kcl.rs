@@ -1,4 +1,4 @@
-//! KCL's metrics out of our events: names, dimensions, levels.
+//! Converts events to KCL's metrics: names, dimensions and levels.
 
 use super::MetricsLevel;
 use super::buffer::{MetricSeries, MetricUnit};
@@ -6,20 +6,20 @@ use crate::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;
 
-/// Turns events into KCL's metrics.
+/// Converts events to KCL's metrics.
 #[derive(Debug)]
 pub(super) struct KclMetrics {
-    /// How much is wanted.
+    /// Highest level that is published.
     pub(super) level: MetricsLevel,
-    /// Whether the worker's id is a dimension.
+    /// True if the worker id is a dimension.
     pub(super) worker_dimension: bool,
-    /// Whether the stream is a dimension.
+    /// True if the stream is a dimension of shard metrics.
     pub(super) stream_dimension: bool,
-    /// The worker's id, once it has joined.
+    /// Worker id, once the worker has joined.
     worker: Option<Arc<str>>,
-    /// Shards that are read.
+    /// Number of shards being read.
     shards: u64,
-    /// Workers and leases of the fleet, once it was seen.
+    /// Numbers of workers and leases of the fleet, once known.
     fleet: Option<(u64, u64)>,
 }
 
@@ -38,14 +38,14 @@ impl Default for KclMetrics {
     }
 }
 
-/// Whose metric it is.
+/// Subject of a metric, which determines its dimensions.
 #[derive(Clone, Copy)]
 enum MetricScope<'a> {
-    /// A shard's.
+    /// A shard.
     Shard(&'a LeaseKey),
-    /// The worker's.
+    /// The worker.
     Worker,
-    /// The application's.
+    /// The application.
     Application,
 }
 
@@ -53,7 +53,7 @@ use MetricUnit::{Bytes, Count, Milliseconds};
 use MetricsLevel::{Detailed, Summary};
 
 impl KclMetrics {
-    /// Says what an event means, by `add`.
+    /// Passes the metrics of an event to `add`.
     pub(super) fn on_event(&mut self, event: &Event, add: impl FnMut(MetricSeries, f64)) {
         match event {
             Event::Shard(event) => self.hear_shard(event, add),
@@ -62,7 +62,7 @@ impl KclMetrics {
         }
     }
 
-    /// Says what is true at each publication.
+    /// Passes the metrics that are sampled at each publication to `add`.
     pub(super) fn before_flush(&self, mut add: impl FnMut(MetricSeries, f64)) {
         let operation = "RenewAllLeases";
         self.put(

@@ -1,12 +1,12 @@
-//! Metrics to CloudWatch under KCL's names and dimensions, so that the alarms of a team that
-//! migrates live on.
+//! Publishes metrics to CloudWatch under KCL's names and dimensions, so that the alarms of a team
+//! that migrates keep working.
 //!
 //! ```text
-//! Event ─► kcl: KCL's metrics and levels ─► tally: statistics by name and dimensions, bounded
-//!                                              └─► publish: PutMetricData, in batches
+//! Event ─► kcl: KCL's metrics and levels ─► buffer: statistics by name and dimensions, bounded
+//!                                              └─► CloudWatch::run: PutMetricData, in batches
 //! ```
 //!
-//! `docs/metrics.md` says which of KCL's metrics there are.
+//! `docs/metrics.md` lists the supported KCL metrics.
 
 mod kcl;
 mod buffer;
@@ -27,28 +27,28 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Metrics in one call, as KCL sends them.
+/// Maximum number of metrics in one call, as in KCL.
 const BATCH: usize = 200;
-/// The pause between two publications, unless told otherwise: KCL's.
+/// Default pause between two publications, as in KCL.
 const FLUSH_MS: u64 = 10_000;
-/// How many series wait at most, unless told otherwise: KCL's.
+/// Default maximum number of waiting series, as in KCL.
 const QUEUE: usize = 10_000;
-/// How long one call may take, retries included.
+/// Time-out of one call, retries included.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much is published: KCL's `metricsLevel`.
+/// Amount of metrics published: KCL's `metricsLevel`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MetricsLevel {
-    /// Nothing.
+    /// No metrics.
     None,
-    /// What most alarms are about.
+    /// The metrics that most alarms use.
     Summary,
-    /// Everything. KCL's default.
+    /// All metrics. KCL's default.
     Detailed,
 }
 
-/// Publishes metrics to CloudWatch as KCL does. Give [`CloudWatch::events`] to the consumer, and
-/// run [`CloudWatch::run`] beside it.
+/// Publishes metrics to CloudWatch as KCL does. Pass [`CloudWatch::events`] to the consumer, and
+/// run [`CloudWatch::run`] next to it.
 ///
 /// ```no_run
 /// # async fn run(consumer: anabranch::consumer::Consumer) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,41 +61,39 @@ pub enum MetricsLevel {
 /// # let _ = (consumer, publishing); Ok(()) }
 /// ```
 pub struct CloudWatch {
-    /// The service.
     client: Client,
-    /// The namespace, which is the application's name.
+    /// CloudWatch namespace: the application's name.
     namespace: String,
-    /// The pause between two publications.
+    /// Pause between two publications, in milliseconds.
     flush_ms: u64,
-    /// Where the time is read.
     clock: Clock,
-    /// What was heard and not published yet.
+    /// Metrics that are not published yet.
     inside: Arc<Mutex<CloudWatchState>>,
 }
 
 struct CloudWatchState {
-    /// Turns events into KCL's metrics.
+    /// Converts events to KCL's metrics.
     scribe: KclMetrics,
-    /// What waits.
+    /// Series that wait to be published.
     tally: MetricBuffer,
 }
 
-/// What became of what was published.
+/// Result of all publications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PublishStats {
-    /// Calls that the service took.
+    /// Calls that succeeded.
     pub calls: u64,
-    /// Series in those calls.
+    /// Series published by those calls.
     pub series: u64,
-    /// Calls that failed. What was in them goes with the next publication.
+    /// Calls that failed. Their series are published with the next calls.
     pub failures: u64,
-    /// Values that found no room.
+    /// Values that were dropped because the buffer was full.
     pub dropped: u64,
 }
 
 impl CloudWatch {
-    /// Publishes to the namespace `application` with the endpoint, region and credentials of
-    /// `config`.
+    /// Creates a publisher for the namespace `application`, with the endpoint, region and
+    /// credentials of `config`.
     pub fn new(config: &SdkConfig, application: impl Into<String>) -> Self {
         let timeouts = TimeoutConfig::builder().operation_timeout(CALL_TIMEOUT).build();
         let mut builder =
@@ -114,53 +112,53 @@ impl CloudWatch {
         }
     }
 
-    /// How much is published. Default: [`MetricsLevel::Detailed`], as in KCL.
+    /// Sets the metrics level. Default: [`MetricsLevel::Detailed`], as in KCL.
     #[must_use]
     pub fn with_level(self, level: MetricsLevel) -> Self {
         self.lock().scribe.level = level;
         self
     }
 
-    /// Adds the dimension `WorkerIdentifier` to the metrics that KCL has it on. Default: off, as in
-    /// KCL.
+    /// Adds the dimension `WorkerIdentifier` to the metrics that have it in KCL. Default: off, as
+    /// in KCL.
     #[must_use]
     pub fn with_worker_dimension(self) -> Self {
         self.lock().scribe.worker_dimension = true;
         self
     }
 
-    /// Adds the dimension `KclStreamId`, the stream's name, to the metrics of shards: for an
-    /// application that reads several streams.
+    /// Adds the dimension `StreamId`, the stream's name, to the metrics of shards. Use it in an
+    /// application that reads several streams. Default: off.
     #[must_use]
     pub fn with_stream_dimension(self) -> Self {
         self.lock().scribe.stream_dimension = true;
         self
     }
 
-    /// The pause between two publications: KCL's `metricsBufferTimeMillis`. Default 10 s; 1 s at
-    /// least.
+    /// Sets the pause between two publications: KCL's `metricsBufferTimeMillis`. Default: 10 s;
+    /// minimum: 1 s.
     #[must_use]
     pub fn with_flush(mut self, pause: Duration) -> Self {
         self.flush_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).max(1_000);
         self
     }
 
-    /// How many series wait at most: KCL's `metricsMaxQueueSize`. Default 10,000. What finds no
-    /// room is dropped and counted.
+    /// Sets the maximum number of waiting series: KCL's `metricsMaxQueueSize`. Default: 10,000;
+    /// minimum: 1. Values beyond it are dropped and counted.
     #[must_use]
     pub fn with_queue(self, series: usize) -> Self {
         self.lock().tally = MetricBuffer::new(series.max(1));
         self
     }
 
-    /// Reads the time there: for tests and simulations.
+    /// Sets the clock, for tests and simulations.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The listener that hears what is published.
+    /// Returns the listener that collects the metrics.
     pub fn events(&self) -> Events {
         let inside = Arc::clone(&self.inside);
         Events::new(move |event: &Event| {
@@ -170,7 +168,7 @@ impl CloudWatch {
         })
     }
 
-    /// Publishes every few seconds until `stop` comes true, and then once more.
+    /// Publishes periodically until `stop` completes, and then once more.
     pub async fn run(self, stop: impl Future<Output = ()>) -> PublishStats {
         let mut stop = pin!(stop);
         let mut published = PublishStats::default();
@@ -223,7 +221,7 @@ impl CloudWatch {
 }
 
 fn lock(inside: &Mutex<CloudWatchState>) -> MutexGuard<'_, CloudWatchState> {
-    // Counts that a panic left half done are still counts.
+    // A panic in a listener may leave counts incomplete, but they remain usable.
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,208 +1,210 @@
-//! What happens to leases, and to the worker that holds them.
+//! Events of leases, and of the worker that holds them.
 
 use crate::stream::api::StreamStatus;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
 
-/// What happened to the leases of a worker, or to the worker itself.
+/// An event of a worker or its leases.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum LeaseEvent {
-    /// A fleet of KCL 3.x worked on the table last. Nothing is done until nothing on it has moved
-    /// for this long.
+    /// A KCL 3.x fleet used the lease table last. The worker does nothing until nothing in the
+    /// table has changed for `wait`.
     WaitingForKcl3 {
-        /// How long, in milliseconds.
+        /// Required time without a change, in milliseconds.
         wait: u64,
-        /// Which worker holds the leader's lock.
+        /// Owner of KCL's leader lock, if there is one.
         leader: Option<String>,
     },
-    /// A fleet of KCL 3.x works on the table by now. The worker takes nothing any more, gives back
-    /// in order what it has, and ends.
+    /// A KCL 3.x fleet has started to use the lease table. The worker takes no more leases,
+    /// releases the ones it holds in an orderly way, and ends.
     YieldedToKcl3 {
-        /// Who is at work, and what to do.
+        /// Description of that fleet's activity, and what to do.
         hindrance: String,
     },
-    /// Java's workers hold this one for the leader of a table for several streams, and leave the
-    /// rows of these to it, which it does not read: nobody makes or repairs them.
+    /// KCL workers consider this worker the leader of a table with several streams, and leave the
+    /// rows of these streams to it. It does not read these streams, so their rows are neither
+    /// created nor repaired.
     LeadsUnreadStreams {
-        /// The streams, by KCL's ids.
+        /// The streams, by KCL's stream ids.
         streams: Vec<String>,
     },
-    /// It joined the fleet under this id.
+    /// The worker joined the fleet under a new id.
     Joined {
-        /// Its id for this join.
+        /// Id of the worker for this membership.
         worker: WorkerId,
     },
-    /// Its heart stopped: it was fenced, or no beat succeeded for a lease time. All of its leases
-    /// are lost, and it joins again under another id.
+    /// The worker was evicted: another one fenced it, or no heartbeat succeeded for a lease time.
+    /// It has lost all its leases, and joins again under another id.
     Evicted {
-        /// The id under which it never comes back.
+        /// The evicted id, which is never used again.
         worker: WorkerId,
     },
-    /// It said that it is stopping.
+    /// The worker announced that it is leaving.
     Leaving {
-        /// Its id.
+        /// Id of the worker.
         worker: WorkerId,
     },
-    /// It left.
+    /// The worker left the fleet.
     Left {
-        /// Its id.
+        /// Id of the worker.
         worker: WorkerId,
     },
-    /// It fenced a silent worker.
+    /// The worker fenced another one that had stopped sending heartbeats.
     WorkerFenced {
-        /// The silent worker.
+        /// Id of the fenced worker.
         worker: WorkerId,
     },
     /// The row of a worker that left or was fenced was removed.
     WorkerRowRemoved {
-        /// That worker.
+        /// Id of the removed worker.
         worker: WorkerId,
     },
-    /// The fleet is of another size than at the last look.
+    /// The size of the fleet has changed since the last poll.
     FleetChanged {
-        /// Workers that take part, this one included. In KCL's layout, those that own a lease.
+        /// Number of active workers, this one included. In KCL's layout, the workers that own a
+        /// lease.
         workers: usize,
-        /// Leases of the streams that are read.
+        /// Number of leases of the streams that are read.
         leases: usize,
     },
-    /// It took a lease.
+    /// The worker took a lease.
     LeaseTaken {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// Who owns it now.
+        /// Id of the new owner.
         worker: WorkerId,
-        /// The term from now on.
+        /// Term of the lease from now on.
         term: u64,
     },
-    /// It asked the owner of a lease to hand it over.
+    /// The worker asked the owner of a lease to hand it over.
     HandOverRequested {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
     },
-    /// It took its request back.
+    /// The worker withdrew its hand-over request.
     HandOverWithdrawn {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
     },
-    /// It drains a shard, because another worker asked for the lease.
+    /// The worker drains a shard, because another worker requested its lease.
     Draining {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// Who asked.
+        /// Id of the requesting worker.
         to: WorkerId,
     },
-    /// It passed a lease on to the worker that asked.
+    /// The worker handed a lease over to the worker that requested it.
     LeaseHandedOver {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// Who owns it now.
+        /// Id of the new owner.
         to: WorkerId,
     },
-    /// It gave a lease back.
+    /// The worker released a lease.
     LeaseReleased {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
     },
-    /// A lease was lost: others own it, or its time was over.
+    /// A lease was lost: another worker owns it, or it expired.
     LeaseLost {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
     },
     /// A shard waits for a parent.
     WaitingForParent {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// The parent.
+        /// Id of the parent.
         parent: ShardId,
-        /// What it waits for.
+        /// Reason for the wait.
         why: WaitReason,
     },
-    /// A shard is done, and its row says so.
+    /// All records of a shard are processed, and its row says so.
     ShardEnded {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// Who follows.
+        /// Ids of the child shards.
         children: Vec<ShardId>,
     },
-    /// The service no longer has a shard: whatever was not read of it is lost.
+    /// The service no longer has a shard. Its records that were not read are lost.
     ShardMissing {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
-        /// Who follows.
+        /// Ids of the shards that follow it.
         successors: Vec<ShardId>,
     },
-    /// A stream that was never read is being made or changed: its first rows are made when that is
-    /// over.
+    /// A stream without rows is being created or updated. Its first rows are created once that has
+    /// finished.
     StreamNotActive {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// What is the matter with it.
+        /// Current status of the stream.
         status: StreamStatus,
     },
-    /// The rows of a stream were made, or those that were missing.
+    /// Rows of a stream were created: the first ones, or missing ones.
     RowsCreated {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// How many rows this worker made.
+        /// Number of rows that this worker created.
         rows: usize,
     },
-    /// No row covers these keys.
+    /// No row covers a part of the hash range.
     HashRangeHole {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// The keys.
+        /// The uncovered hash range.
         range: HashRange,
-        /// How many audits in a row have seen it.
+        /// Number of consecutive audits that have found it.
         audits: u32,
     },
     /// The row of a finished shard was removed.
     LeaseRowRemoved {
-        /// The lease.
+        /// Key of the lease.
         lease: LeaseKey,
     },
-    /// The stream was deleted and created again. It is read no longer.
+    /// The stream was deleted and created again, so it is no longer read.
     StreamRecreated {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// The creation time that the application knows. KCL's table keeps none, so `None` where a
-        /// row shows that it is of another stream.
+        /// Creation time that the application knows, in milliseconds since 1970. KCL's table stores
+        /// none; there it is `None`, and a row shows that it belongs to another stream.
         known: Option<u64>,
-        /// The creation time that the service tells.
+        /// Creation time reported by the service, in milliseconds since 1970.
         found: u64,
     },
-    /// The service reports that the stream was deleted, and reading it ends. While the worker reads
-    /// other streams, it asks for this one again.
+    /// The service reports that the stream was deleted, so it is no longer read. While the worker
+    /// reads other streams, it keeps checking whether this one exists again.
     StreamDeleted {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// A stream that the service reported as deleted exists, and is read again.
+    /// A stream that was reported as deleted exists again, and is read again.
     StreamRestored {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// The lease store did not do what it was asked. It is asked again.
+    /// A call to the lease store failed. It is retried.
     StoreCallFailed {
-        /// What for.
+        /// Purpose of the call.
         what: &'static str,
-        /// What it said.
+        /// Error message.
         error: String,
     },
-    /// The service did not do what it was asked. It is asked again.
+    /// A call to the service failed. It is retried.
     StreamCallFailed {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// What it said.
+        /// Error message.
         error: String,
     },
-    /// A row of the store can't be read, and was left out of a list. Reported once, until it can be
-    /// read again.
+    /// A row of the store cannot be parsed, and was omitted from a list. Reported once, until it
+    /// can be parsed again.
     RowUnreadable {
-        /// Which row, as the store names it.
+        /// Name of the row in the store.
         row: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
 }

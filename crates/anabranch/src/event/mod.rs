@@ -1,4 +1,4 @@
-//! What happens, for whoever listens: logs, metrics, the simulator's history, tests.
+//! Events for logs, metrics, the simulator's history and tests.
 
 mod lease;
 mod shard;
@@ -13,17 +13,17 @@ pub use shard::{ShardEvent, ShardStopReason};
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that happened.
+/// An event of this process.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// To the leases of this worker, or to the worker itself.
+    /// An event of this worker or its leases.
     Lease(LeaseEvent),
-    /// To a shard that this worker reads.
+    /// An event of a shard that this worker reads.
     Shard(ShardEvent),
-    /// To a producer.
+    /// An event of a producer.
     Producer(ProducerEvent),
-    /// To a relay of an outbox.
+    /// An event of an outbox relay.
     Relay(RelayEvent),
 }
 
@@ -51,25 +51,26 @@ impl From<RelayEvent> for Event {
     }
 }
 
-/// Where events go. Clones share one listener.
+/// Destination of events. Clones share one listener.
 ///
-/// The listener is called where the event happens, so it must not wait. If it panics, the panic is
-/// told as every other one is, by the panic hook, and what it listens to goes on.
+/// The listener is called where the event happens, so it must not block. If it panics, the panic
+/// hook reports the panic, and the emitting code continues.
 #[derive(Clone)]
 pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Events {
-    /// Every event goes to `listener`.
+    /// Returns a destination that passes every event to `listener`.
     pub fn new(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
 
-    /// Nobody listens.
+    /// Returns a destination that discards all events.
     pub fn none() -> Self {
         Self::new(|_| ())
     }
 
-    /// Every event goes to these listeners and to those of `other`.
+    /// Returns a destination that passes every event to the listeners of `self` and then to those
+    /// of `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |event| {
@@ -78,10 +79,10 @@ impl Events {
         })
     }
 
-    /// Tells the listener.
+    /// Passes an event to the listener.
     pub fn emit(&self, event: impl Into<Event>) {
         let event = event.into();
-        // What a listener left half done is its own, and nothing here looks at it.
+        // A listener may leave its own state half changed, but nothing here reads that state.
         let heard = std::panic::AssertUnwindSafe(|| (self.0)(&event));
         let _ = std::panic::catch_unwind(heard);
     }

@@ -1,4 +1,4 @@
-//! What happens inside a producer.
+//! Events of a producer.
 
 use crate::producer::ProducerId;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -7,210 +7,213 @@ use anabranch_model::produce::outcome::RejectReason;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
 
-/// What happened inside a producer. The KPL's metric for each is in parentheses.
+/// An event of a producer. The KPL's metric for each is in parentheses.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ProducerEvent {
     /// Records were taken in (`UserRecordsReceived`).
     Received {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// How many.
+        /// Number of user records.
         records: usize,
         /// Records without an outcome, these included (`UserRecordsPending`).
         pending: u64,
     },
-    /// A request left.
+    /// A request was sent.
     RequestSent {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// Records of the stream in it (`KinesisRecordsPerPutRecordsRequest`).
+        /// Kinesis records in the request (`KinesisRecordsPerPutRecordsRequest`).
         kinesis_records: usize,
-        /// User records in it (`UserRecordsPerPutRecordsRequest`).
+        /// User records in the request (`UserRecordsPerPutRecordsRequest`).
         records: usize,
-        /// Bytes that the service counts.
+        /// Size of the request as the service counts it, in bytes.
         bytes: usize,
     },
-    /// A reply came, or the call failed (`RequestTime`).
+    /// A reply arrived, or the call failed (`RequestTime`).
     RequestCompleted {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// How long it took.
+        /// Duration of the call, in milliseconds.
         took: u64,
-        /// Entries that failed; all of them if the call did (`AllErrors`).
+        /// Entries that failed; all of them if the call failed (`AllErrors`).
         failed: usize,
     },
     /// User records are in the stream (`UserRecordsPut`).
     Placed {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// How many (`UserRecordsPerKinesisRecord`).
+        /// Number of user records (`UserRecordsPerKinesisRecord`).
         records: usize,
-        /// Their bytes (`UserRecordsDataPut`).
+        /// Size of their data in bytes (`UserRecordsDataPut`).
         bytes: usize,
-        /// Attempts before the one that placed them (`RetriesPerRecord`).
+        /// Failed attempts before the one that placed them (`RetriesPerRecord`).
         retries: usize,
-        /// From the put of the oldest to the first attempt (`BufferingTime`).
+        /// Time from the put of the oldest record to the first attempt, in milliseconds
+        /// (`BufferingTime`).
         buffered_for: u64,
-        /// From the put of the oldest to now.
+        /// Time from the put of the oldest record to now, in milliseconds.
         waited_for: u64,
-        /// Records that are still without an outcome (`UserRecordsPending`).
+        /// Records still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
     /// User records were rejected.
     Rejected {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// How many.
+        /// Number of user records.
         records: usize,
-        /// Why (`UserRecordExpired` where the deadline passed).
+        /// Reason of the rejection (`UserRecordExpired` if the deadline passed).
         why: RejectReason,
-        /// Records that are still without an outcome (`UserRecordsPending`).
+        /// Records still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
-    /// Nobody knows whether user records are in the stream.
+    /// It is unknown whether user records are in the stream.
     Unknown {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// How many.
+        /// Number of user records.
         records: usize,
-        /// Records that are still without an outcome (`UserRecordsPending`).
+        /// Records still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
-    /// A container failed and is sent again (`ErrorsByCode`).
+    /// A Kinesis record failed and is sent again (`ErrorsByCode`).
     Retried {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shard that it was meant for, if one was known.
+        /// The intended shard, if one was known.
         shard: Option<ShardId>,
-        /// What failed.
+        /// Classified error.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
-        /// User records in it.
+        /// User records in the Kinesis record.
         records: usize,
-        /// When it is sent again, by the producer's clock.
+        /// Time of the next attempt, by the producer's clock in milliseconds.
         retry_in: u64,
     },
-    /// A container was in a shard that does not take all of its records, so they are sent again.
+    /// An aggregate or record was placed in a shard that does not own all of its keys, so its
+    /// records are sent again.
     Misrouted {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shard that answered.
+        /// The shard in which it was placed.
         shard: ShardId,
-        /// User records in it.
+        /// User records in the Kinesis record.
         records: usize,
     },
-    /// A shard refused, so it is written more slowly.
+    /// A shard throttled the producer, so its write rate is reduced.
     RateReduced {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shard.
+        /// Id of the shard.
         shard: ShardId,
-        /// The share of its rate that is left, in thousandths.
+        /// Remaining share of the shard's rate, in thousandths.
         share: u64,
     },
-    /// The service refuses the caller: a permission is missing, the credentials or the signature are
-    /// not accepted, or the stream's encryption key can't be used. Nothing is wrong with the
-    /// records, so they wait, and the shards are probed with growing waits. Emitted when a pause
-    /// begins, and once a minute at the most while it lasts.
+    /// The service refuses the caller. A permission is missing, the credentials or the signature
+    /// are not accepted, or the stream's encryption key cannot be used.
+    ///
+    /// The records are not at fault, so they wait, and the shards are probed with increasing
+    /// pauses. Emitted when a pause begins, and at most once a minute while it lasts.
     Paused {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shards; none where they are not known, which pauses all.
+        /// The paused shards. Empty if they are not known, which pauses all.
         shards: Vec<ShardId>,
-        /// Why the caller is refused.
+        /// Reason of the refusal.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
-        /// How long the longest of these pauses has lasted, in milliseconds.
+        /// Duration of the longest of these pauses so far, in milliseconds.
         duration: u64,
-        /// Shards that are paused now, these included; 1 for all where they are not known.
+        /// Number of shards paused now, these included; 1 for all if they are not known.
         paused: usize,
     },
-    /// The service takes records of the caller again.
+    /// The service accepts the caller's records again.
     Resumed {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The shards that were paused; none where they were not known.
+        /// The shards that were paused. Empty if they were not known.
         shards: Vec<ShardId>,
-        /// How long the longest of these pauses lasted, in milliseconds.
+        /// Duration of the longest of these pauses, in milliseconds.
         for_ms: u64,
-        /// Shards that are still paused.
+        /// Number of shards that are still paused.
         paused: usize,
     },
-    /// The list of shards was read.
+    /// The shard list was read.
     ShardMapRead {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// Open shards.
+        /// Number of open shards.
         shards: usize,
     },
-    /// The list of shards could not be read.
+    /// Reading the shard list failed.
     ShardMapFailed {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// What that means.
+        /// Classified error.
         fault: Fault,
     },
-    /// The map was dropped: the stream may be another one of the same name.
+    /// The shard map was dropped, because the stream may be another one of the same name.
     ShardMapDropped {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
     },
-    /// A record of a key has no certain place, so the key stands stopped.
+    /// A record of a key has no certain place in the stream, so the key is stopped.
     KeyStopped {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// The key.
+        /// The stopped key.
         key: OrderingKey,
     },
-    /// Too many keys stand stopped, so the whole producer does.
+    /// Too many keys are stopped, so the whole producer is stopped.
     ProducerStopped {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
     },
-    /// It was dropped with records whose fate nobody will learn.
+    /// The producer was dropped with outstanding records, which it gave up.
     Abandoned {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// Which producer of it.
+        /// Id of the producer.
         producer: ProducerId,
-        /// How many.
+        /// Number of outstanding records.
         records: u64,
     },
 }

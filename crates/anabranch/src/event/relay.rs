@@ -1,88 +1,88 @@
-//! What happens to a relay of an outbox.
+//! Events of an outbox relay.
 
-/// What happened to a relay that carries the rows of a table into a stream.
+/// An event of a relay, which moves the rows of an outbox table into a stream.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum RelayEvent {
-    /// It is the one that relays.
+    /// The relay holds the lock of the table and relays its rows.
     Leading {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
     },
-    /// Another one relays; this one takes over when that one goes.
+    /// Another relay holds the lock. This one takes over when that one ends.
     StandingBy {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
     },
-    /// It had to let go, and tries again after a pause.
+    /// Relaying failed. The relay gave up the lock, and tries again after a pause.
     Interrupted {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// What happened.
+        /// Description of the failure.
         error: String,
-        /// The pause, in milliseconds.
+        /// Pause before the next attempt, in milliseconds.
         retry_in: u64,
     },
-    /// Rows are in the stream and no longer wait in the table.
+    /// Rows were placed in the stream and removed from the table.
     Sent {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// How many.
+        /// Number of rows.
         rows: u64,
     },
-    /// A row and all behind it wait for a transaction that has been running for long.
+    /// A row and all rows behind it wait for a transaction that has been running for a long time.
     WaitingForTransaction {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// The first row that waits.
+        /// Id of the first waiting row.
         row: i64,
-        /// Its own transaction: one at or below it is still running.
+        /// Transaction of that row. It or an earlier transaction is still running.
         transaction: u64,
     },
-    /// The database refuses to remove a row that is in the stream. It is tried again, and others go
-    /// on meanwhile.
+    /// The database refuses to remove a row that is in the stream. The removal is retried; other
+    /// rows continue meanwhile.
     RemovalRefused {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// The row.
+        /// Id of the row.
         row: i64,
-        /// What it said.
+        /// Error message of the database.
         error: String,
     },
-    /// A row can never be sent, so its key waits for a person.
+    /// A row can never be sent, so its key is blocked until an operator acts.
     KeyBlocked {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// The row.
+        /// Id of the row.
         row: i64,
-        /// The key.
+        /// Key of the row.
         key: String,
-        /// Why the row can't be sent.
+        /// Reason why the row cannot be sent.
         why: String,
     },
-    /// A key that was parked goes on.
+    /// A blocked key was resumed.
     KeyResumed {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// The key.
+        /// The resumed key.
         key: String,
     },
-    /// A row lay behind the place where reading stood, as after a restore; it is sent now.
+    /// A row was found behind the read position, as after a restore. It is sent now.
     RowRestored {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// The first such row.
+        /// Id of the first such row.
         row: i64,
     },
-    /// How far behind it is.
+    /// Backlog of the relay, reported periodically.
     Lagging {
-        /// The table.
+        /// Name of the outbox table.
         table: String,
-        /// Rows that wait, at the most.
+        /// Number of waiting rows, at most.
         rows: u64,
-        /// The age of the oldest, in milliseconds.
+        /// Age of the oldest waiting row, in milliseconds.
         ms: u64,
-        /// Parked keys.
+        /// Number of blocked keys.
         blocked_keys: usize,
     },
 }

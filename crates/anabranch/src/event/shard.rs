@@ -1,191 +1,193 @@
-//! What happens to a shard while it is read.
+//! Events of shards that are being read.
 
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
 use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use std::sync::Arc;
 
-/// What happened to a shard that this worker reads.
+/// An event of a shard that this worker reads.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ShardEvent {
     /// Reading began.
     Started {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Up to where it was done before.
+        /// Checkpoint from which reading continues.
         from: Checkpoint,
     },
-    /// Records came.
+    /// Records arrived.
     Fetched {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// How many, aggregates counted as one.
+        /// Number of Kinesis records; an aggregate counts as one.
         records: usize,
-        /// How old the newest of them is against the shard's newest, in milliseconds.
+        /// Age of the newest of them relative to the shard's newest record, in milliseconds.
         behind_latest: u64,
-        /// How long the call took, in milliseconds; `None` for what was pushed.
+        /// Duration of the call, in milliseconds; `None` for a subscription event.
         took: Option<u64>,
     },
-    /// The service did not give records. They are asked for again after a pause.
+    /// The service returned no records because of an error. The call is retried after a pause.
     FetchFailed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// What it said.
+        /// Error message.
         error: String,
-        /// How often in a row.
+        /// Consecutive failures.
         failures: u32,
-        /// The pause, in milliseconds.
+        /// Pause before the next attempt, in milliseconds.
         retry_in: u64,
     },
-    /// An iterator was too old, and another one was asked for behind the last record that came.
+    /// An iterator had expired. A new one was requested behind the last record received.
     IteratorRenewed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
     },
-    /// The shard was read too late: what came between these places and was not read is past the
-    /// stream's retention, and lost. It may be nothing, if nothing came there.
+    /// The shard was read too late. Records between these positions are past the stream's
+    /// retention, and those that were not read are lost. No record is lost if none was written
+    /// there.
     RetentionGap {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Everything up to here was read.
+        /// Position up to which everything was read.
         after: Position,
-        /// The first record that is still there; `None` if none is.
+        /// Position of the first record that still exists; `None` if none does.
         to: Option<Position>,
     },
-    /// An aggregate holds a record of another shard, so nothing of it is delivered. Its producer
-    /// sends all of it again.
+    /// An aggregate contains a record of another shard, so none of its records is delivered. Its
+    /// producer sends all of them again.
     AggregateMisrouted {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Where.
+        /// Position of the aggregate.
         at: Position,
-        /// How many records.
+        /// Number of user records in it.
         records: usize,
     },
-    /// An aggregate came a second time, as its producer's mark says, so nothing of this copy is
+    /// An aggregate is a duplicate according to its deduplication tag, so none of its records is
     /// delivered.
     DuplicateDropped {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Where the second copy is.
+        /// Position of the duplicate.
         at: Position,
-        /// How many records.
+        /// Number of user records in it.
         records: usize,
     },
-    /// The rest of an aggregate can't be read.
+    /// The rest of an aggregate is unreadable.
     AggregateUnreadable {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Where.
+        /// Position of the aggregate.
         at: Position,
-        /// How many records are lost.
+        /// Number of user records lost.
         records: usize,
     },
-    /// The handler failed, or panicked. The same records come again after a pause.
+    /// The handler failed or panicked. The same records are delivered again after a pause.
     HandlerFailed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// The first record of the call.
+        /// Position of the first record of the call.
         at: Position,
-        /// What it said.
+        /// Error message.
         error: String,
-        /// How often in a row.
+        /// Consecutive failures.
         failures: u32,
-        /// The pause, in milliseconds.
+        /// Pause before the next attempt, in milliseconds.
         pause_ms: u64,
     },
-    /// Another call of the user's code failed or panicked: what is told a shard processor.
+    /// Another callback of the user's code, such as one of a shard processor, failed or panicked.
     CallbackFailed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Which call.
+        /// Name of the callback.
         call: &'static str,
-        /// What it said.
+        /// Error message.
         error: String,
     },
-    /// The handler failed too often, and the record was put aside whole.
+    /// The handler failed too often, and the whole record was stored as a dead letter.
     DeadLettered {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// The record.
+        /// Position of the record.
         at: Position,
-        /// What the handler said last.
+        /// Last error of the handler.
         error: String,
     },
-    /// A record could not be put aside. It is tried again after a pause.
+    /// A dead letter could not be stored. Storing it is retried after a pause.
     DeadLetterFailed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// The record.
+        /// Position of the record.
         at: Position,
-        /// What happened.
+        /// Error message.
         error: String,
     },
-    /// The row says up to where the shard is done.
+    /// A checkpoint was written.
     Checkpointed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Up to where.
+        /// The checkpoint.
         at: Checkpoint,
     },
-    /// A checkpoint was not written.
+    /// A checkpoint could not be written.
     CheckpointFailed {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Why.
+        /// Error message.
         error: String,
     },
-    /// It stands still for longer than it may, although there is something to do.
+    /// The shard has made no progress for longer than allowed, although there is work to do.
     Stuck {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// At what.
+        /// Phase in which it is stuck.
         phase: ReadPhase,
-        /// For how long, in milliseconds.
+        /// Time without progress, in milliseconds.
         for_ms: u64,
-        /// What is done about it.
+        /// Action of the watchdog.
         action: WatchdogAction,
     },
-    /// What was handled since the last time, told every few seconds.
+    /// Metrics since the last such event, reported every few seconds.
     Metrics {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Records.
+        /// User records processed.
         records: u64,
-        /// Their bytes, keys included.
+        /// Size of those records in bytes, keys included.
         bytes: u64,
-        /// Runs of records that were handed to the handler.
+        /// Handler calls.
         calls: u64,
-        /// Milliseconds that those took, retries included.
+        /// Duration of those calls in milliseconds, retries included.
         busy_ms: u64,
-        /// How far the last reply was from the newest record, in milliseconds.
+        /// Lag of the last reply behind the shard's newest record, in milliseconds. `None` if
+        /// unknown.
         behind_ms: Option<u64>,
-        /// How old the record is that the handler was given last, in milliseconds.
+        /// Age of the last record passed to the handler, in milliseconds. `None` if unknown.
         age_ms: Option<u64>,
     },
     /// Reading ended.
     Stopped {
-        /// Which shard.
+        /// Stream and id of the shard.
         shard: Arc<LeaseKey>,
-        /// Why.
+        /// Reason.
         why: ShardStopReason,
     },
 }
 
-/// Why the reading of a shard ended.
+/// Reason why the reading of a shard ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShardStopReason {
-    /// Every record of the closed shard is done.
+    /// The shard is closed, and all its records are processed.
     Ended,
-    /// The shard is no longer there, with what was not read of it.
+    /// The shard no longer exists. Its records that were not read are lost.
     Missing,
-    /// It was asked to, for another worker or because this one stops.
+    /// The worker released the shard, for another worker or because it is stopping.
     Drained,
     /// The lease was lost.
     Lost,
-    /// It can't be read now.
+    /// The shard cannot be read now.
     Failed,
-    /// It stood still, and restarts did not help.
+    /// The shard was stuck, and restarts did not help.
     Stuck,
 }

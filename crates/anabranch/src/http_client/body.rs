@@ -1,4 +1,4 @@
-//! The bodies of a call: when both have ended, the connection is free for the next call.
+//! Request and reply bodies. When both have ended, the connection is free for the next call.
 
 use super::error::CallError;
 use super::pool::LeasedConnection;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-/// Says whether the last piece of a request was handed to its connection, which may still be
-/// sending it.
+/// Set once the last piece of a request was passed to its connection, which may still be sending
+/// it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uploaded(Arc<AtomicBool>);
 
@@ -77,11 +77,11 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of a reply. Dropped before its end, it closes the connection.
+/// The body of a reply. Dropping it before its end closes the connection.
 #[derive(Debug)]
 pub(super) struct ReplyBody {
     body: Incoming,
-    /// There until the end.
+    /// `Some` until the end of the body.
     lent: Option<LeasedConnection>,
     uploaded: Uploaded,
 }
@@ -100,7 +100,8 @@ impl ReplyBody {
         if self.uploaded.is_set() {
             lent.give_back();
         } else {
-            // The reply came before the end of the request: the rest would be in the next one's way.
+            // The reply ended before the request was fully uploaded; the rest would precede the
+            // next request.
             lent.discard();
         }
     }
@@ -123,7 +124,7 @@ impl Body for ReplyBody {
         });
         match &frame {
             Poll::Ready(None) => self.end(),
-            // A reader that knows the length does not ask again after the last byte.
+            // A reader that knows the length does not poll again after the last byte.
             Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.end(),
             Poll::Ready(Some(_)) | Poll::Pending => {}
         }

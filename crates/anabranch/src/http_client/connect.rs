@@ -1,4 +1,4 @@
-//! Making a connection: TCP, a proxy's tunnel, TLS, and the version of HTTP that ALPN chose.
+//! Makes a connection: TCP, proxy tunnel, TLS, and the HTTP version chosen by ALPN.
 
 use super::connection::{Connection, ConnectionCounter, RequestForm, Transport};
 use super::error::ConnectError;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 
-/// How much the system takes of a request before it is sent. More would wait unseen: a PING behind
-/// it, and a slow line would look like a silent one.
+/// Bytes of a request that the kernel buffers before they are sent. With more, a PING would queue
+/// behind them, and a slow line would look like a silent one.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 64 * 1024;
-/// After how long without a segment TCP asks whether the other end is there.
+/// Time without a segment after which TCP sends a keep-alive probe.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Makes connections.
@@ -30,7 +30,7 @@ pub(super) struct Connector {
     tcp: HttpConnector,
     trust: Trust,
     proxies: ProxyRules,
-    /// Why no connection can be made.
+    /// Reason why no connection can be made, found when the client was set up.
     mistake: Option<String>,
     pub(super) counter: Arc<ConnectionCounter>,
 }
@@ -44,7 +44,7 @@ impl Connector {
         Self { tcp, trust, proxies, mistake: None, counter: Arc::default() }
     }
 
-    /// Fails to connect, for a reason that was found earlier.
+    /// Returns a connector that always fails with `mistake`.
     pub(super) fn failing(mistake: String) -> Self {
         Self { mistake: Some(mistake), ..Self::new(Trust::system(), ProxyRules::none()) }
     }
@@ -94,7 +94,7 @@ impl Connector {
     ) -> Result<Box<dyn Transport>, ConnectError> {
         let connected = self.tcp.clone().call(uri.clone()).await;
         let tcp = connected.map_err(|error| ConnectError::Tcp { target, source: error.into() })?;
-        // Without it everything works but on slow lines.
+        // Only slow lines suffer if the option cannot be set.
         #[cfg(target_os = "linux")]
         let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
         Ok(Box::new(MonitoredTransport { transport: tcp, life: Arc::clone(life) }))
@@ -115,7 +115,7 @@ impl Connector {
     }
 }
 
-/// The version of HTTP that a server chose.
+/// The HTTP version chosen by the server.
 enum Alpn {
     Http1,
     Http2,
@@ -138,7 +138,7 @@ async fn handshake(
     Ok((Box::new(TokioIo::new(tls)), alpn))
 }
 
-/// Asks a proxy for a tunnel to `target`, host and port.
+/// Asks a proxy for a tunnel to `target`, given as host and port.
 async fn tunnel(
     transport: Box<dyn Transport>,
     proxy: &Proxy,
@@ -164,7 +164,7 @@ async fn tunnel(
         }
         hyper::upgrade::on(reply).await.map_err(broken)
     };
-    // The connection hands its transport over to the tunnel, and ends.
+    // The connection passes its transport to the tunnel, and ends.
     let mut connection = connection.with_upgrades();
     let mut answer = std::pin::pin!(answer);
     let upgraded = tokio::select! {

@@ -17,19 +17,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How much of a reply the server may send before it is read. A shard of a fan-out consumer gets
-/// 2 MB/s, which this is enough for up to a round trip of 250 ms.
+/// Bytes of a reply that the server may send before they are read. Enough for a fan-out consumer's
+/// 2 MB/s per shard at a round trip of up to 250 ms.
 const WINDOW_BYTES: u32 = 512 * 1024;
 
-/// Longer than anything here lasts.
+/// Longer than any connection lasts.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
-/// A count of connections.
+/// Number of connections of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// Made since the start.
+    /// Connections made since the start.
     pub made: u64,
-    /// Open now.
+    /// Connections open now.
     pub open: usize,
 }
 
@@ -49,18 +49,18 @@ impl ConnectionCounter {
     }
 }
 
-/// A transport that bytes go over: TCP, TLS, TLS inside TLS.
+/// A byte transport: TCP, TLS, or TLS inside TLS.
 pub(super) trait Transport: Read + Write + Send + Unpin {}
 impl<T: Read + Write + Send + Unpin> Transport for T {}
 
-/// How HTTP/1.1 requests name what they ask for.
+/// Form of the request target in HTTP/1.1.
 #[derive(Debug, Clone)]
 pub(super) enum RequestForm {
-    /// By path: the other end is the service, or a tunnel to it.
+    /// Path only: the peer is the service, or a tunnel to it.
     Origin,
-    /// By the whole address, for a proxy that passes plain HTTP on.
+    /// Absolute address, for a proxy that forwards plain HTTP.
     Absolute {
-        /// The `Proxy-Authorization` header.
+        /// The `Proxy-Authorization` header, if the proxy needs one.
         authorization: Option<HeaderValue>,
     },
 }
@@ -70,9 +70,9 @@ pub(super) enum RequestForm {
 pub(super) struct Connection {
     sender: RequestSender,
     form: RequestForm,
-    /// Its signs of life. Only HTTP/2, which has PING, may end for want of them.
+    /// Liveness of the transport. Only HTTP/2, which has PING, is closed for silence.
     life: Arc<Liveness>,
-    /// Move the bytes. Dropped with the connection, and the socket with them.
+    /// Tasks that drive the connection. Dropping them closes the socket.
     _tasks: ConnectionTasks,
     counter: Arc<ConnectionCounter>,
 }
@@ -83,16 +83,16 @@ enum RequestSender {
     Http2(http2::SendRequest<RequestBody>),
 }
 
-/// A request that was not answered.
+/// A request without a reply.
 pub(super) enum Unanswered {
-    /// The connection had closed before: here is the request again.
+    /// The connection was already closed. Contains the request, which can be sent again.
     NotTaken(Box<Request<RequestBody>>),
-    /// The request was given to the connection.
+    /// The request was passed to the connection.
     Failed(CallError),
 }
 
 impl Connection {
-    /// Speaks HTTP/1.1 over a transport.
+    /// Performs the HTTP/1.1 handshake on a transport.
     pub(super) async fn http1(
         transport: Box<dyn Transport>,
         target: &str,
@@ -107,7 +107,7 @@ impl Connection {
         Ok(Self::new(RequestSender::Http1(sender), form, life, tasks, counter))
     }
 
-    /// Speaks HTTP/2 over a transport.
+    /// Performs the HTTP/2 handshake on a transport.
     pub(super) async fn http2(
         transport: Box<dyn Transport>,
         target: &str,
@@ -121,7 +121,7 @@ impl Connection {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .keep_alive_interval(PING_AFTER)
-            // The end of a connection without an answer is `Life`'s affair.
+            // `Liveness` closes a connection that does not answer.
             .keep_alive_timeout(NEVER)
             .keep_alive_while_idle(false);
         let handshake = builder.handshake(transport).await;
@@ -147,7 +147,7 @@ impl Connection {
         Self { sender, form, life, _tasks: tasks, counter }
     }
 
-    /// Begins a call: from now on silence counts.
+    /// Begins a call: silence counts from now on.
     pub(super) fn begin_call(&self) {
         self.life.begin_call();
     }
@@ -157,12 +157,12 @@ impl Connection {
         self.life.end_call();
     }
 
-    /// Returns whether it was given up because it was silent.
+    /// Returns true if the connection was closed because it was silent.
     pub(super) fn is_dead(&self) -> bool {
         self.life.is_dead()
     }
 
-    /// Returns whether the other end, or an error, closed it.
+    /// Returns true if the peer or an error closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             RequestSender::Http1(sender) => sender.is_closed(),
@@ -179,8 +179,8 @@ impl Connection {
         tokio::select! {
             biased;
             answer = self.answer(request) => answer,
-            // A request that is queued in the moment in which the connection ends may never be
-            // answered: the task that would answer it has ended.
+            // A request queued just as the connection ends may never be answered, because the task
+            // that would answer it has ended.
             () = life.wait_closed() => Err(Unanswered::Failed(CallError::Closed)),
         }
     }
@@ -192,7 +192,7 @@ impl Connection {
         let uri = request.uri().clone();
         let sent = match &mut self.sender {
             RequestSender::Http1(sender) => {
-                // The end of the last reply may not have reached the connection's task yet.
+                // The connection's task may not have processed the end of the last reply yet.
                 if sender.ready().await.is_err() {
                     return Err(Unanswered::NotTaken(Box::new(request)));
                 }
@@ -233,7 +233,7 @@ fn unanswered(mut error: TrySendError<Request<RequestBody>>, uri: Uri) -> Unansw
     }
 }
 
-/// Makes a request one of HTTP/1.1.
+/// Converts a request to HTTP/1.1: sets the version, `Host` and the request target.
 fn make_http1(request: &mut Request<RequestBody>, form: &RequestForm) {
     *request.version_mut() = Version::HTTP_11;
     if !request.headers().contains_key(HOST)
@@ -254,7 +254,7 @@ fn make_http1(request: &mut Request<RequestBody>, form: &RequestForm) {
     }
 }
 
-/// Returns the host, with its port unless that is the scheme's own: this is what is signed.
+/// Returns the host, with its port unless it is the scheme's default. This form is signed.
 fn host_header(uri: &Uri) -> Option<HeaderValue> {
     let (host, usual) = (uri.host()?, if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 });
     let text = match uri.port_u16() {

@@ -1,84 +1,84 @@
-//! Why a client can't be made, and why a call failed.
+//! Errors of setting up the client, of connecting, and of calls.
 
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The environment asks for something that can't be had.
+/// The environment or the caller asks for a setting that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpSetupError {
-    /// The file of certificate authorities can't be used.
+    /// The file of certificate authorities cannot be used.
     #[error(
         "AWS_CA_BUNDLE names {}, which can't be used ({reason}): name a readable PEM file with \
          certificates, or unset it to trust the system's authorities", path.display()
     )]
     CaBundle {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Description of the problem.
         reason: String,
     },
-    /// The certificate authorities that a caller gave can't be used.
+    /// The certificate authorities given by the caller cannot be used.
     #[error("the certificate authorities can't be used: {reason}")]
     Certificates {
-        /// The reason.
+        /// Description of the problem.
         reason: String,
     },
-    /// The address of a proxy can't be used.
+    /// The address of a proxy cannot be used.
     #[error(
         "{variable} is not the address of an HTTP proxy ({reason}): use http://HOST:PORT or \
          https://HOST:PORT, or unset it"
     )]
     Proxy {
-        /// The environment variable. Its value may hold a password, so it is not shown.
+        /// The environment variable. Its value may contain a password, so it is not shown.
         variable: &'static str,
-        /// The reason.
+        /// Description of the problem.
         reason: &'static str,
     },
 }
 
-/// A connection did not come about. Nothing was sent.
+/// A connection could not be made. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The environment asks for something that can't be had.
+    /// The client could not be set up from the environment.
     #[error("{0}")]
     Setup(String),
     /// The request's address has no host, or a scheme other than `http` and `https`.
     #[error("{uri} is not an address of http:// or https://")]
     Address {
-        /// The address.
+        /// The address of the request.
         uri: String,
     },
-    /// The name is unknown, or the TCP connection was refused or did not come about.
+    /// The name is unknown, or the TCP connection was refused or failed.
     #[error("cannot connect to {target}")]
     Tcp {
-        /// Host and port, of the service or of the proxy.
+        /// Host and port of the service or the proxy.
         target: String,
-        /// The error below.
+        /// The underlying error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The proxy did not open a tunnel.
     #[error("the proxy {proxy} opens no connection to {target}: {reason}")]
     Proxy {
-        /// The proxy, without its password.
+        /// Host and port of the proxy.
         proxy: String,
-        /// Host and port.
+        /// Host and port of the service.
         target: String,
-        /// The answer of the proxy, or the error.
+        /// The proxy's answer, or the error.
         reason: String,
     },
     /// The TLS handshake failed.
     #[error("no TLS connection to {target}{}", certificate_advice(.source))]
     Tls {
-        /// Host and port.
+        /// Host and port of the service or the proxy.
         target: String,
-        /// The error below.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// No certificate authority is known.
+    /// The system has no certificate authorities.
     #[error(
         "no certificate authorities were found, so no TLS connection can be made: install the \
          package ca-certificates, or name a PEM file in AWS_CA_BUNDLE"
@@ -87,17 +87,17 @@ pub enum ConnectError {
     /// The HTTP handshake failed.
     #[error("no HTTP connection to {target}")]
     Handshake {
-        /// Host and port.
+        /// Host and port of the service.
         target: String,
-        /// The error below.
+        /// The underlying error.
         source: hyper::Error,
     },
-    /// The time was over.
+    /// The connection took longer than the time-out.
     #[error("no connection to {target} within {} ms", timeout.as_millis())]
     TimedOut {
-        /// Host and port.
+        /// Host and port of the service.
         target: String,
-        /// The time-out.
+        /// The time-out that expired.
         timeout: Duration,
     },
 }
@@ -112,20 +112,20 @@ fn certificate_advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Why a call failed before its reply began.
+/// Reason why a call failed before its reply began.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No connection came about.
+    /// A connection could not be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server refused the HTTP/2 stream: it did nothing with the request.
+    /// The server refused the HTTP/2 stream, and did not process the request.
     #[error("the server refused the stream")]
     Refused(#[source] hyper::Error),
     /// The connection broke. The request may have been applied.
     #[error("the connection broke")]
     Lost(#[source] hyper::Error),
-    /// The connection was closed before it took the request.
+    /// The connection was closed before it accepted the request.
     #[error("the other end closed the connection before it took the request")]
     NotTaken,
     /// The connection was closed without an answer. The request may have been applied.
@@ -140,12 +140,12 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns whether it is certain that the request had no effect.
+    /// Returns true if the request certainly had no effect.
     pub fn is_not_applied(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Refused(_) | Self::NotTaken)
     }
 
-    /// Classifies the error of a request that was given to a connection.
+    /// Classifies the error of a request that was passed to a connection.
     pub(super) fn of_sent(error: hyper::Error) -> Self {
         if is_refused_stream(&error) { Self::Refused(error) } else { Self::Lost(error) }
     }
@@ -161,10 +161,12 @@ impl CallError {
     }
 }
 
-/// Returns whether an error proves that the server did not process the stream (RFC 9113, 8.7).
+/// Returns true if an error proves that the server did not process the stream (RFC 9113, section
+/// 8.7).
 ///
-/// A GOAWAY of the server ends only the streams above its last stream id with its own error; the
-/// others go on, and end with an I/O error if the connection closes before they are answered.
+/// A GOAWAY from the server ends only the streams above its last stream id with an error of its
+/// own. Other streams continue, and end with an I/O error if the connection closes before they are
+/// answered.
 fn is_refused_stream(error: &hyper::Error) -> bool {
     let mut below: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = below {

@@ -1,8 +1,8 @@
-//! Signs of life of a connection, and the end of one that shows none.
+//! Detects a connection without a sign of life.
 //!
-//! A PING alone can't tell a dead connection from a slow one: on a slow line its answer waits behind
-//! everything that is being uploaded. So a write that the system takes counts too. Small writes do
-//! not: they are the PINGs themselves.
+//! A PING alone cannot tell a dead connection from a slow one, because on a slow line its answer
+//! waits behind the upload. A write that the kernel accepts therefore counts as a sign of life too.
+//! Small writes do not count, because they may be PINGs.
 
 use super::SILENCE_TIMEOUT;
 use crate::clock::Clock;
@@ -15,25 +15,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A write from this size on is a part of a request.
+/// Writes of at least this size are part of a request.
 const REQUEST_BYTES: usize = 512;
 
-/// How long what a closed connection brought may take to reach the call.
+/// Time that data of a closed connection may take to reach the call.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long after the time-out a connection is looked at once more.
+/// Delay after the time-out before the connection is checked again.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-/// The signs of life of one connection.
+/// Liveness of one connection.
 #[derive(Debug)]
 pub(super) struct Liveness {
     clock: Clock,
-    /// When something was last received, or a part of a request was sent.
+    /// Time when data were last received or a part of a request was sent.
     progress_ms: AtomicU64,
-    /// Whether a call is under way.
+    /// True while a call is in progress.
     is_busy: AtomicBool,
-    /// Whether it was given up.
+    /// True once the connection has been closed for silence.
     is_dead: AtomicBool,
-    /// Cancelled when the transport is no more.
+    /// Cancelled when the transport is dropped.
     gone: CancellationToken,
 }
 
@@ -49,7 +49,7 @@ impl Liveness {
         self.progress_ms.store(self.clock.now_ms(), Ordering::Relaxed);
     }
 
-    /// Begins a call: silence counts from now.
+    /// Begins a call: silence counts from now on.
     pub(super) fn begin_call(&self) {
         self.note_progress();
         self.is_busy.store(true, Ordering::Release);
@@ -60,18 +60,18 @@ impl Liveness {
         self.is_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Returns whether the connection was given up because it was silent.
+    /// Returns true if the connection was closed because it was silent.
     pub(super) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    /// Waits until the transport is no more, and its last words were heard.
+    /// Waits until the transport is dropped, and then for its last data to reach the call.
     pub(super) async fn wait_closed(&self) {
         self.gone.cancelled().await;
         tokio::time::sleep(LAST_WORDS).await;
     }
 
-    /// Waits until a call has been without a sign of life for too long.
+    /// Waits until a call has had no sign of life for [`SILENCE_TIMEOUT`].
     pub(super) async fn wait_silent(&self) {
         let timeout_ms = u64::try_from(SILENCE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let silent_ms = || {
@@ -79,9 +79,10 @@ impl Liveness {
             self.clock.now_ms().saturating_sub(progress_ms)
         };
         loop {
-            // In this order: the progress of a call is noted before it counts as busy.
+            // `begin_call` stores the progress before it sets `is_busy`, so they are read in
+            // reverse order.
             if !self.is_busy.load(Ordering::Acquire) {
-                // The silence of a call that begins meanwhile is not over before this sleep is.
+                // A call that begins during this sleep cannot time out before the sleep ends.
                 tokio::time::sleep(SILENCE_TIMEOUT).await;
                 continue;
             }
@@ -90,7 +91,7 @@ impl Liveness {
                 self.clock.sleep(timeout_ms - silent_ms_before).await;
                 continue;
             }
-            // A process that was frozen finds what came meanwhile first.
+            // A process that was frozen needs time to read what arrived meanwhile.
             tokio::time::sleep(SECOND_LOOK).await;
             if self.is_busy.load(Ordering::Acquire) && silent_ms() >= timeout_ms {
                 self.is_dead.store(true, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl Liveness {
     }
 }
 
-/// A transport that notes signs of life.
+/// A transport that records signs of life.
 #[derive(Debug)]
 pub(super) struct MonitoredTransport<T> {
     pub(super) transport: T,

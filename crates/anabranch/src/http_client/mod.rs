@@ -1,37 +1,38 @@
-//! The HTTP client of everything that calls AWS: consumer, producer, lease store, CLI, daemon.
+//! HTTP client for all AWS calls: consumer, producer, lease store, CLI and daemon.
 //!
 //! ```text
 //! SDK ── HttpRequest ──► call ──► pool ── idle ──► Connection ──► Reply ── its end ──► pool
 //!                                  └── none idle ──► connect: TCP ► proxy ► TLS ► h2 or http/1.1
 //! ```
 //!
-//! AWS speaks TLS and negotiates HTTP/2 by ALPN. The usual pools then share one connection among
-//! all calls to a host, where a slow reader, a low limit of concurrent streams or a connection that
-//! went silent holds up every call. This client gives each call a connection of its own:
+//! AWS negotiates HTTP/2 over TLS by ALPN. Common connection pools then share one connection among
+//! all calls to a host. A slow reader, a low limit of concurrent streams or a connection that went
+//! silent then delays every call. This client gives each call its own connection:
 //!
-//! 1. **One call at a time on a connection**, with HTTP/2 as with HTTP/1.1. A subscription that is
-//!    not read fills its own flow-control window and no other, and the server's limit of concurrent
-//!    streams is never reached. A connection goes back to the pool when its reply was read to the
-//!    end, and is closed when the call was dropped before that.
-//! 2. **A silent connection is left after 11 s.** With HTTP/2 the client sends a PING when nothing
-//!    came for 4 s ([`PING_AFTER`]) while a call is under way, and closes the connection when for
-//!    10 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent, and still
-//!    nothing a second later: a process that was frozen has that long to read. HTTP/1.1 has
-//!    no PING: there the time-out of the call does it. Both also close the idle connections that are
-//!    as old: a network path that died took them along.
-//! 3. **A refused call was not applied.** A connection that did not come about, a stream reset with
-//!    `REFUSED_STREAM` and a stream above the last one of a GOAWAY end in an error whose
-//!    [`CallError::is_not_applied`] is true. A request that the connection did not take is sent on
-//!    another one at once.
-//! 4. **The environment counts**: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` (each in
-//!    lower case too) and `AWS_CA_BUNDLE`, a PEM file that replaces the system's authorities.
-//! 5. **Idle connections are not used after 20 s** ([`IDLE_TIMEOUT`]), and closed within 5 s more. At
-//!    most 32 connections to one host are being made at a time ([`CONNECTING_MAX`]); a call whose turn
-//!    comes takes one that has become idle meanwhile.
+//! 1. **One call at a time per connection**, with HTTP/2 as with HTTP/1.1. A subscription that is
+//!    not read fills only its own flow-control window, and the server's limit of concurrent streams
+//!    is never reached. A connection returns to the pool once its reply has been read to the end.
+//!    It is closed if the call is dropped before that.
+//! 2. **A silent connection is closed after 11 s.** With HTTP/2 the client sends a PING when a call
+//!    is in progress and nothing was received for 4 s ([`PING_AFTER`]). It closes the connection
+//!    when nothing was received and no part of the request was sent for 10 s ([`SILENCE_TIMEOUT`]),
+//!    and still nothing one second later. That second lets a process that was frozen read what has
+//!    arrived. HTTP/1.1 has no PING; there the time-out of the call applies. In both versions, a
+//!    call that fails after a second or more also closes the connections that were idle before it,
+//!    because a dead network path breaks them as well.
+//! 3. **A refused call was not applied.** [`CallError::is_not_applied`] is true for a connection
+//!    that could not be made, a stream reset with `REFUSED_STREAM`, and a stream above the last
+//!    stream id of a GOAWAY. A request that an idle connection did not accept is sent on another
+//!    one at once.
+//! 4. **The environment is respected**: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` (each
+//!    in lower case too) and `AWS_CA_BUNDLE`, a PEM file that replaces the system's authorities.
+//! 5. **Idle connections are not used after 20 s** ([`IDLE_TIMEOUT`]), and are closed within 5 s
+//!    more. At most 32 connections per host are being made at a time ([`CONNECTING_MAX`]). A call
+//!    that has waited its turn prefers a connection that has become idle in the meantime.
 //!
-//! The clocks, in the order in which they run:
+//! The time-outs, in the order in which they apply:
 //!
-//! | clock | covers | set by |
+//! | time-out | covers | set by |
 //! |---|---|---|
 //! | connect | waiting for a turn, DNS, TCP, proxy, TLS | the SDK's `connect_timeout`, else 5 s |
 //! | first byte | upload and the service's work: the SDK's `read_timeout`, plus a second for each 128 KiB of the request | the SDK's `read_timeout`, else none |
@@ -68,16 +69,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use trust::Trust;
 
-/// How long a connection may take to come about, unless the SDK's configuration says otherwise.
+/// Default time-out for making a connection. The SDK's configuration overrides it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection without a call is kept.
+/// Maximum age of an idle connection that is still used.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// After how long without a frame an HTTP/2 connection with a call is asked for a sign of life.
+/// Time without a received frame after which an HTTP/2 connection with a call sends a PING.
 pub const PING_AFTER: Duration = Duration::from_secs(4);
-/// How long an HTTP/2 connection with a call may be without a sign of life: nothing is received,
-/// and nothing of the request is sent.
+/// Time without a sign of life after which an HTTP/2 connection with a call is dead: nothing is
+/// received, and nothing of the request is sent.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections to one host are being made at a time.
+/// Maximum number of connections to one host that are being made at a time.
 pub const CONNECTING_MAX: usize = 32;
 /// An HTTP client for the AWS SDK. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -96,15 +97,15 @@ impl HttpClient {
         Ok(Self::new(trust, ProxyRules::from_env()?))
     }
 
-    /// Makes a client as [`HttpClient::from_env`] does. A mistake in the environment fails every
-    /// call, for those who can't return it now.
+    /// Makes a client as [`HttpClient::from_env`] does, for callers that cannot return an error
+    /// now. A mistake in the environment makes every call fail.
     pub fn from_env_deferred() -> Self {
         Self::from_env().unwrap_or_else(|mistake| Self {
             pool: HttpPool::new(connect::Connector::failing(mistake.to_string())),
         })
     }
 
-    /// Makes a client that trusts the authorities of a PEM text and no others, and uses no proxy.
+    /// Makes a client that trusts only the authorities in `pem`, and uses no proxy.
     pub fn with_trusted_pem(pem: &str) -> Result<Self, HttpSetupError> {
         Ok(Self::new(Trust::pem(pem.as_bytes())?, ProxyRules::none()))
     }
@@ -113,7 +114,7 @@ impl HttpClient {
         Self { pool: HttpPool::new(connect::Connector::new(trust, proxies)) }
     }
 
-    /// Returns how many connections were made and are open.
+    /// Returns the numbers of connections made so far and open now.
     pub fn connections(&self) -> Connections {
         self.pool.connections()
     }
@@ -137,7 +138,7 @@ impl SdkHttpClient for HttpClient {
     }
 }
 
-/// Calls with the time-outs of one configuration of the SDK.
+/// SDK connector with the time-outs of one SDK configuration.
 #[derive(Debug)]
 struct HttpCalls {
     pool: Arc<HttpPool>,

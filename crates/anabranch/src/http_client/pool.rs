@@ -1,4 +1,4 @@
-//! Idle connections by host, and the way of a call through them.
+//! Pool of idle connections by host, and the path of a call through it.
 
 use super::body::{ReplyBody, RequestBody};
 use super::connect::Connector;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// A call that was given up after so long says that the network path may be dead.
+/// A call dropped after at least this long may have met a dead network path.
 const SUSPICIOUS_MS: u64 = 1_000;
 
 /// The connections of a client.
@@ -27,11 +27,11 @@ pub(super) struct HttpPool {
     connector: Connector,
     clock: Clock,
     hosts: Mutex<HashMap<PoolKey, Arc<HostPool>>>,
-    /// Closes connections that are idle for too long.
+    /// The task that closes expired idle connections.
     reaper: Mutex<JoinSet<()>>,
 }
 
-/// A scheme, host and port.
+/// Key of a host: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
     scheme: Option<Scheme>,
@@ -41,9 +41,10 @@ struct PoolKey {
 /// The connections to one host.
 #[derive(Debug)]
 pub(super) struct HostPool {
-    /// The one that was used last is at the end, and is used next: so the others grow old.
+    /// Idle connections. The most recently used one is last and is taken first, so that the others
+    /// expire.
     idle: Mutex<Vec<IdleConnection>>,
-    /// Turns at making a connection.
+    /// Permits for making a connection.
     connecting: Semaphore,
 }
 
@@ -87,14 +88,14 @@ impl HttpPool {
                 Err(Unanswered::Failed(error)) => return Err(error),
                 // A server that closes a new connection would close the next one too.
                 Err(Unanswered::NotTaken(_)) if is_fresh => return Err(CallError::NotTaken),
-                // It closed while it was idle.
+                // The server closed the connection while it was idle.
                 Err(Unanswered::NotTaken(again)) => request = *again,
             }
             lent.discard();
         }
     }
 
-    /// Takes an idle connection, or makes one. Returns whether it is a fresh one.
+    /// Takes an idle connection or makes one. Also returns true if the connection is new.
     async fn connection(
         &self,
         host: &HostPool,
@@ -122,7 +123,7 @@ impl HttpPool {
         Arc::clone(hosts.entry(target).or_insert_with(|| Arc::new(HostPool::new())))
     }
 
-    /// Starts the task that closes connections which are idle for too long, unless it runs.
+    /// Starts the task that closes expired idle connections, unless it is running.
     fn watch_idle(self: &Arc<Self>) {
         let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
         while reaper.try_join_next().is_some() {}
@@ -131,7 +132,7 @@ impl HttpPool {
         }
     }
 
-    /// Closes what is idle for too long.
+    /// Closes idle connections that have expired or that the peer has closed.
     fn close_expired(&self) {
         let now_ms = self.clock.now_ms();
         let hosts: Vec<Arc<HostPool>> = {
@@ -144,7 +145,7 @@ impl HttpPool {
     }
 }
 
-/// Closes connections that are idle for too long, for as long as there is a pool.
+/// Closes expired idle connections periodically until the pool is dropped.
 async fn reap(pool: Weak<HttpPool>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 4).await;
@@ -166,7 +167,7 @@ impl HostPool {
         Self { idle: Mutex::default(), connecting: Semaphore::new(CONNECTING_MAX) }
     }
 
-    /// Takes the idle connection that was used last.
+    /// Takes the most recently used idle connection. Drops expired and closed ones.
     fn take(&self, now_ms: u64) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -177,16 +178,16 @@ impl HostPool {
         }
     }
 
-    /// Closes the idle connections that `keep` is false for.
+    /// Closes the idle connections for which `keep` returns false.
     fn keep(&self, keep: impl Fn(&IdleConnection) -> bool) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(keep);
     }
 }
 
-/// A connection with a call on it. Dropped before the reply's end, it closes the connection.
+/// A connection that is in use by a call. Dropping it before the end of the reply closes it.
 #[derive(Debug)]
 pub(super) struct LeasedConnection {
-    /// There until it is given back.
+    /// `Some` until the connection is returned or discarded.
     connection: Option<Connection>,
     pool: Arc<HttpPool>,
     host: Arc<HostPool>,
@@ -204,12 +205,12 @@ impl LeasedConnection {
         self.connection.as_mut().expect("it is there until it is given back")
     }
 
-    /// Returns whether the connection was given up because it was silent.
+    /// Returns true if the connection was closed because it was silent.
     pub(super) fn is_dead(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_dead)
     }
 
-    /// Gives the connection back for the next call.
+    /// Returns the connection to the pool.
     pub(super) fn give_back(mut self) {
         let Some(connection) = self.connection.take() else { return };
         connection.end_call();
@@ -220,15 +221,15 @@ impl LeasedConnection {
         }
     }
 
-    /// Closes the connection and says nothing about the others.
+    /// Closes the connection without suspecting the other connections.
     pub(super) fn discard(mut self) {
         self.connection = None;
     }
 }
 
 impl Drop for LeasedConnection {
-    /// A call that was given up after a while may have met a dead network path, and connections
-    /// that were idle before it began may have taken the same.
+    /// Closes the connection. If the call took long, the network path may be dead. Connections that
+    /// have been idle since before the call may then be dead too, so they are closed as well.
     fn drop(&mut self) {
         if self.connection.take().is_none() {
             return;
@@ -240,7 +241,7 @@ impl Drop for LeasedConnection {
     }
 }
 
-/// Waits for `work`, for at most `timeout`.
+/// Waits for `work`, for at most `timeout`. Returns `None` on a time-out.
 async fn with_timeout<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
     let work = pin!(work);
     match timeout {

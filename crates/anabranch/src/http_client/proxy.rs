@@ -1,4 +1,4 @@
-//! Which proxy a request goes through, by the variables of the environment.
+//! Chooses the proxy of a request from environment variables.
 
 use super::error::HttpSetupError;
 use http::uri::Scheme;
@@ -6,37 +6,38 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Addresses that a machine or container asks for its own credentials. No proxy reaches them.
+/// Addresses at which a machine or container gets its own credentials. A proxy cannot reach them.
 const EC2_METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 const POD_IDENTITY_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23);
 
-/// The variables that name a proxy.
+/// Variables that name a proxy, those for all schemes last.
 const VARIABLES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// The rules that choose a proxy.
+/// Rules that choose a proxy. `None` uses no proxy.
 #[derive(Debug)]
 pub(super) struct ProxyRules(Option<Matcher>);
 
-/// A proxy.
+/// A proxy to connect through.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
-    /// Its address.
+    /// Address of the proxy.
     pub(super) uri: Uri,
-    /// The `Proxy-Authorization` header.
+    /// The `Proxy-Authorization` header, if the proxy address has credentials.
     pub(super) authorization: Option<HeaderValue>,
 }
 
 impl ProxyRules {
-    /// Uses no proxy.
+    /// Returns rules that use no proxy.
     pub(super) fn none() -> Self {
         Self(None)
     }
 
-    /// Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, and each in lower case.
+    /// Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, each in lower case too.
     pub(super) fn from_env() -> Result<Self, HttpSetupError> {
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        // The variable for all is of no use beside one for the scheme, and often names another kind.
+        // `ALL_PROXY` is not checked if a scheme has its own variable, because it often names
+        // another kind of proxy.
         let schemes = VARIABLES[..4].iter().any(is_set);
         for variable in if schemes { &VARIABLES[..4] } else { &VARIABLES[..] } {
             if let Some(value) = std::env::var_os(variable) {
@@ -66,7 +67,7 @@ impl ProxyRules {
     }
 }
 
-/// Checks the address of a proxy. An empty one means none; one without a scheme is HTTP.
+/// Checks the address of a proxy. An empty one means no proxy; one without a scheme is HTTP.
 fn check(address: &str) -> Result<(), &'static str> {
     if address.is_empty() {
         return Ok(());
@@ -89,7 +90,7 @@ fn is_link_local(host: &str) -> bool {
     }
 }
 
-/// Returns the port of an address, or that of its scheme.
+/// Returns the port of an address, or the default port of its scheme.
 pub(super) fn port_of(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
 }

@@ -1,4 +1,5 @@
-//! The tasks of one connection: dropped, and with them the socket, when the connection is.
+//! Background tasks of one connection. They are dropped with the connection, and the socket with
+//! them.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,9 +9,9 @@ use tokio::task::JoinSet;
 #[derive(Debug, Default)]
 pub(super) struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
 
-/// Spawns tasks for their owner, while that lives.
+/// Spawns tasks on the [`ConnectionTasks`], while it exists.
 ///
-/// Hyper keeps a copy in the tasks themselves, so it must not own them.
+/// Hyper keeps a clone inside the tasks themselves, so it must not own them.
 #[derive(Debug, Clone)]
 pub(super) struct TaskSpawner(Weak<Mutex<JoinSet<()>>>);
 
@@ -21,7 +22,7 @@ impl ConnectionTasks {
 }
 
 impl TaskSpawner {
-    /// Ends all tasks, and with them the connection.
+    /// Aborts all tasks, which closes the connection.
     pub(super) fn abort_all(&self) {
         if let Some(tasks) = self.0.upgrade() {
             tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
@@ -37,7 +38,7 @@ where
     fn execute(&self, task: F) {
         let Some(tasks) = self.0.upgrade() else { return };
         let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // A task that has ended stays in the set until it is taken out.
+        // A finished task stays in the set until it is joined.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move { drop(task.await) });
     }

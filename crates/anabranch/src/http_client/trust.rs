@@ -1,4 +1,4 @@
-//! Which certificate authorities are trusted, and the TLS settings that follow.
+//! Trusted certificate authorities, and the TLS settings built from them.
 
 use super::error::{ConnectError, HttpSetupError};
 use rustls::client::ClientConfig;
@@ -9,19 +9,19 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// The TLS settings of all connections.
+/// Source of the trusted authorities. Builds the TLS settings of all connections.
 pub(super) struct Trust {
-    /// Certificates of the file that was named. Without one the system's are read when the first
-    /// TLS connection is made: plain HTTP needs none.
+    /// Certificates of the configured bundle. If `None`, the system's are read when the first TLS
+    /// connection is made, because plain HTTP needs none.
     bundle: Option<Vec<CertificateDer<'static>>>,
     settings: OnceLock<Option<TlsSettings>>,
 }
 
-/// TLS towards a service and towards a proxy.
+/// TLS settings for connections to a service and to a proxy.
 pub(super) struct TlsSettings {
     /// Offers HTTP/2 and HTTP/1.1 by ALPN.
     pub(super) service: Arc<ClientConfig>,
-    /// Offers nothing by ALPN: a proxy is asked by HTTP/1.1.
+    /// Offers no ALPN protocol, because proxies are asked with HTTP/1.1.
     pub(super) proxy: Arc<ClientConfig>,
 }
 
@@ -33,19 +33,19 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Trusts the system's authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+    /// Trusts the system's authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` override them.
     pub(super) fn system() -> Self {
         Self { bundle: None, settings: OnceLock::new() }
     }
 
-    /// Trusts the authorities of a PEM file, and no others.
+    /// Trusts only the authorities in a PEM file.
     pub(super) fn bundle(path: &Path) -> Result<Self, HttpSetupError> {
         let failed = |reason: String| HttpSetupError::CaBundle { path: path.to_owned(), reason };
         let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
         Self::read(&pem).map_err(failed)
     }
 
-    /// Trusts the authorities of a PEM text, and no others.
+    /// Trusts only the authorities in a PEM text.
     pub(super) fn pem(pem: &[u8]) -> Result<Self, HttpSetupError> {
         Self::read(pem).map_err(|reason| HttpSetupError::Certificates { reason })
     }
@@ -62,7 +62,7 @@ impl Trust {
         Ok(Self { bundle: Some(certificates), settings: OnceLock::new() })
     }
 
-    /// Returns the TLS settings, made once.
+    /// Returns the TLS settings, which are built once.
     pub(super) fn settings(&self) -> Result<&TlsSettings, ConnectError> {
         let settings = self.settings.get_or_init(|| {
             let roots = match &self.bundle {
@@ -75,7 +75,7 @@ impl Trust {
     }
 }
 
-/// Collects the certificates that can be read: a system's list may hold odd ones.
+/// Collects the certificates that can be parsed, because a system's list may hold invalid ones.
 fn roots(certificates: &[CertificateDer<'static>]) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates.iter().cloned());

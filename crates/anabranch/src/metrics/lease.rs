@@ -1,4 +1,4 @@
-//! Metrics of leases, and of the worker that holds them.
+//! Metrics of leases and of the worker that holds them.
 
 use crate::event::LeaseEvent;
 use metrics::{counter, gauge};

@@ -1,6 +1,6 @@
-//! What happens, as metrics: one listener of events that feeds the `metrics` facade.
+//! Records events with the `metrics` facade.
 //!
-//! Which exporter there is, if any, the program decides. `docs/metrics.md` lists the names.
+//! The program chooses the exporter, if any. `docs/metrics.md` lists the names.
 //!
 //! ```
 //! use anabranch::event::Events;
@@ -16,12 +16,12 @@ mod producer;
 
 use crate::event::{Event, Events};
 
-/// Feeds every event to the recorder that the program has installed.
+/// Returns a listener that passes every event to the recorder that the program has installed.
 pub fn listener() -> Events {
     Events::new(record)
 }
 
-/// Feeds one event to the recorder that the program has installed.
+/// Passes one event to the recorder that the program has installed.
 pub fn record(event: &Event) {
     match event {
         Event::Shard(event) => shard::record(event),

@@ -1,4 +1,4 @@
-//! Metrics of producers, with the KPL's meanings. `docs/metrics.md` has its names beside ours.
+//! Metrics of producers, with the KPL's meanings. `docs/metrics.md` maps the KPL's names to ours.
 
 use crate::event::ProducerEvent;
 use crate::producer::ProducerId;
@@ -6,7 +6,7 @@ use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::produce::outcome::RejectReason;
 use metrics::{counter, gauge, histogram};
 
-/// The labels of a metric: its name and value each.
+/// Labels of a metric as pairs of name and value.
 type Labels<const N: usize> = [(&'static str, String); N];
 
 pub(super) fn record(event: &ProducerEvent) {

@@ -1,4 +1,4 @@
-//! Metrics of shards that are read.
+//! Metrics of the shards being read.
 
 use crate::event::{ShardEvent, ShardStopReason};
 use anabranch_model::lease::LeaseKey;
@@ -79,8 +79,9 @@ pub(super) fn record(event: &ShardEvent) {
         }
         ShardEvent::Stopped { shard, why } => {
             gauge!("anabranch_shards", "stream" => shard.stream.to_string()).decrement(1.0);
-            // Whoever reads it now tells the truth; the last word of this worker must not stay.
-            // Where nobody may be able to read it, the lag stays: an alarm on it is for that case.
+            // The next reader of the shard reports the current lag, so this worker's last value
+            // must not remain. If possibly no worker can read the shard, the lag remains, because
+            // an alarm on it is meant for that case.
             if !matches!(why, ShardStopReason::Failed | ShardStopReason::Stuck) {
                 gauge!("anabranch_behind_latest_ms", labels(shard)).set(0.0);
                 gauge!("anabranch_record_age_ms", labels(shard)).set(0.0);

@@ -1,4 +1,4 @@
-//! What a recorder is given.
+//! Tests of the values passed to a recorder.
 
 use super::*;
 use crate::event::{LeaseEvent, ShardEvent, ShardStopReason};
@@ -11,11 +11,11 @@ use metrics::{
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Keeps every figure by name and labels.
+/// Recorder that stores every value by name and labels.
 #[derive(Clone, Default)]
 struct Book(Arc<Mutex<BTreeMap<String, f64>>>);
 
-/// One figure of a book.
+/// One value of a book.
 struct Entry {
     book: Book,
     name: String,

@@ -1,7 +1,7 @@
-//! Hearing of changes: one connection that listens, and everybody who waits.
+//! Change notifications: one connection that listens, shared by all waiters.
 //!
-//! A notification can be lost with its connection, so each new connection counts as a change. Behind
-//! a pooler in transaction mode there is nothing to hear: looks go on by the clock.
+//! A notification can be lost with its connection, so each new connection counts as a change. A
+//! pooler in transaction mode passes no notifications; the store is then only polled.
 
 use super::session::{self, with_timeout};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
@@ -12,44 +12,45 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long a silent connection is trusted before it is asked whether it still lives.
+/// Time after which a silent connection is checked with a query.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long a connection may take to come about: several round trips, and those of TLS.
+/// Minimum connect time-out. Connecting takes several round trips, and TLS adds more.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before a lost connection is opened again, and after more and more failures.
+/// Pause before a lost connection is reopened. It doubles with each failure, up to
+/// [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// The failure in a row that is worth a warning: a server that starts again is not.
+/// Number of failures in a row that is logged as a warning. A server restart causes fewer.
 const COMPLAINS_AFTER: u32 = 3;
-/// The warning.
+/// Warning when no connection can be made.
 const NO_LISTENER_WARNING: &str = "no connection can be had to listen for lease changes: leases are polled, and a \
                     hand-over takes up to a poll longer, until one can be had";
-/// What is said of a pooler that keeps no sessions.
+/// Warning about a pooler that keeps no sessions.
 const POOLER_WARNING: &str = "the address of the leases is that of a pooler in transaction mode, which \
                        passes no notifications: leases are polled, and a hand-over takes up to a \
                        poll longer; name the server itself, or a pool in session mode, to hear of \
                        changes at once";
 
-/// Tells when the plan of an application may have changed.
+/// Waits for changes to the leases of an application.
 pub(crate) struct ChangeListener {
-    /// What all clones share.
+    /// The listening task, shared by all clones.
     ear: Arc<ListenTask>,
-    /// The number of changes that this clone was told of.
+    /// Number of changes that this clone has seen.
     told: AtomicU64,
 }
 
 struct ListenTask {
-    /// Where to listen.
+    /// Address of the server.
     address: PgConnectOptions,
-    /// The channel of the notifications.
+    /// Notification channel.
     channel: &'static str,
-    /// What a notification carries when it is about this application.
+    /// Payload of the notifications for this application.
     payload: String,
-    /// How long the server may take to answer.
+    /// Time-out of a statement.
     patience: Duration,
-    /// How many changes were heard of.
+    /// Number of changes so far.
     heard: watch::Sender<u64>,
-    /// The task that listens, once somebody wants to know. Ends with the last clone.
+    /// The listening task, started by the first waiter. Ends when the last clone is dropped.
     task: Mutex<JoinSet<()>>,
 }
 
@@ -66,19 +67,19 @@ impl ChangeListener {
         Self { ear, told: AtomicU64::new(0) }
     }
 
-    /// Waits for a change that this clone was not told of.
+    /// Waits for a change that this clone has not seen.
     pub(crate) async fn changed(&self) {
         self.ear.listen();
         let mut heard = self.ear.heard.subscribe();
         let told = self.told.load(Ordering::Relaxed);
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         if let Ok(now) = heard.wait_for(|now| *now != told).await {
             self.told.store(*now, Ordering::Relaxed);
         }
     }
 }
 
-/// A clone was told what its original was.
+/// The clone has seen the same changes as its original.
 impl Clone for ChangeListener {
     fn clone(&self) -> Self {
         let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
@@ -87,10 +88,10 @@ impl Clone for ChangeListener {
 }
 
 impl ListenTask {
-    /// Starts the task that listens, unless it runs.
+    /// Starts the listening task, unless it is running.
     fn listen(&self) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        // A task ends only with the runtime that it was started on.
+        // The task only ends with the runtime that it was started on.
         while task.try_join_next().is_some() {}
         if task.is_empty() {
             let (address, payload) = (self.address.clone(), self.payload.clone());
@@ -144,12 +145,12 @@ async fn back_off(failures: &mut u32, error: &sqlx::Error) {
     tokio::time::sleep(pause(*failures)).await;
 }
 
-/// How long to wait after so many failures in a row.
+/// Returns the pause after `failures` failures in a row.
 fn pause(failures: u32) -> Duration {
     LONGEST_PAUSE.min(PAUSE * (1 << failures.saturating_sub(1).min(16)))
 }
 
-/// Whether connections to this address keep their sessions.
+/// Returns true if connections to this address keep their sessions.
 async fn keeps_sessions(
     address: &PgConnectOptions,
     patience: Duration,
@@ -159,14 +160,14 @@ async fn keeps_sessions(
     let mut other = with_timeout(connecting, address.connect()).await?;
     let kept = session::keeps_session(&mut mine, &mut other, patience).await?;
     for connection in [other, mine] {
-        // What it answers to a goodbye changes nothing.
+        // An error while closing does not matter.
         let _closed = with_timeout(patience, connection.close()).await;
     }
     Ok(kept)
 }
 
-/// Listens until the connection is lost. Calls `on_change` once the connection listens, and for each
-/// notification with this payload.
+/// Listens until the connection is lost. Calls `on_change` once the connection listens, and for
+/// each notification with this payload.
 pub async fn run_listen(
     address: &PgConnectOptions,
     channel: &str,
@@ -174,7 +175,7 @@ pub async fn run_listen(
     patience: Duration,
     on_change: impl Fn() + Send,
 ) -> Result<(), sqlx::Error> {
-    // The pool is only how a listener gets its connection.
+    // The pool only serves to configure the listener's connection.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
@@ -182,7 +183,7 @@ pub async fn run_listen(
         .acquire_timeout(CONNECT_PATIENCE.max(patience))
         .connect_lazy_with(address.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
-    // Ours is the loop that connects again: it has to know, so as to count it as a change.
+    // The loop of this module reconnects, so that a new connection counts as a change.
     listener.eager_reconnect(false);
     with_timeout(patience, Box::pin(listener.listen(channel))).await?;
     on_change();

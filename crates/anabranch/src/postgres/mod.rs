@@ -1,5 +1,5 @@
-//! PostgreSQL connections: addresses, sessions behind poolers, and notifications. Lease stores,
-//! dead letters and the outbox relay share them.
+//! PostgreSQL connections: addresses, sessions behind poolers, and notifications. Shared by lease
+//! stores, dead letters and the outbox relay.
 
 pub mod url;
 pub mod session;

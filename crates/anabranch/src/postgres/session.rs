@@ -1,21 +1,23 @@
-//! Whether a connection keeps its session.
+//! Detects whether a connection keeps its server session.
 //!
-//! Behind a pooler in transaction mode it does not: each transaction may run on another connection
-//! to the server. A `LISTEN` there would stay with a connection that others use, and its
-//! notifications would break in on their statements. So would a lock.
+//! Behind a pooler in transaction mode it does not: each transaction may run on a different server
+//! connection. A `LISTEN` would then stay with a connection that other clients use, and its
+//! notifications would disturb their statements. The same holds for session locks.
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 use std::time::Duration;
 
-/// How often it is tried. What a pooler lends depends on what its other clients do.
+/// Number of rounds, because the connection that a pooler assigns depends on its other clients.
 const ROUNDS: u32 = 5;
 
-/// Whether these two connections to one address keep their sessions. Each statement may take `step`.
+/// Returns true if these two connections to one address keep their sessions. `step` is the time-out
+/// of each statement.
 ///
-/// Each round asks on the other connection, in a transaction, what the server process of the first
-/// one did last. Behind a pooler with a free connection both are that process, or the transaction
-/// pushes the first to another. If all are in use, the process has served somebody else meanwhile.
+/// In each round, `other` asks in a transaction when the server process of `mine` began its last
+/// statement. Behind a pooler with a free connection, both use the same process, or the transaction
+/// moves `mine` to another one. If all connections are in use, the process has served another
+/// client in the meantime.
 pub async fn keeps_session(
     mine: &mut PgConnection,
     other: &mut PgConnection,
@@ -29,7 +31,7 @@ pub async fn keeps_session(
         }
         before = Some(asked.process);
         let seen = ask(other, &seen_by_other(asked.process), step).await?;
-        // It comes last: a pooler with one connection has none left to answer it.
+        // This query comes last, because a pooler with a single connection cannot answer it.
         let moves = seen.process == asked.process
             || seen.started.is_some() && seen.started != asked.started
             || ask(mine, MYSELF, step).await?.process != asked.process;
@@ -41,11 +43,11 @@ pub async fn keeps_session(
     Ok(true)
 }
 
-/// The server process that answers, and when it began to.
+/// Selects the server process that answers, and the start of this statement.
 const MYSELF: &str = "SELECT pg_backend_pid(), statement_timestamp()::text";
 
-/// The server process that answers, and when another one began its last statement: nothing, if the
-/// server does not note that.
+/// Returns a query that begins a transaction and selects the server process that answers and the
+/// start of the last statement of `process`. The start is null if the server does not record it.
 fn seen_by_other(process: i32) -> String {
     format!(
         "BEGIN; SELECT pg_backend_pid(), \
@@ -53,10 +55,10 @@ fn seen_by_other(process: i32) -> String {
     )
 }
 
-/// What a server process says.
+/// State of a server process.
 struct ServerProcess {
     process: i32,
-    /// When a statement began.
+    /// Start of a statement, as text.
     started: Option<String>,
 }
 
@@ -65,13 +67,13 @@ async fn ask(
     sql: &str,
     step: Duration,
 ) -> Result<ServerProcess, sqlx::Error> {
-    // Without a prepared statement, which may not live until it is run.
+    // Sent without preparing, because a prepared statement may not exist any more when it is run.
     let sql = sqlx::raw_sql(AssertSqlSafe(sql));
     let row = with_timeout(step, Box::pin(sql.fetch_one(connection))).await?;
     Ok(ServerProcess { process: row.try_get(0)?, started: row.try_get(1)? })
 }
 
-/// The answer, if it comes in time.
+/// Waits for `answer` for at most `patience`. Returns a `TimedOut` error after that.
 pub async fn with_timeout<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,

@@ -1,18 +1,17 @@
-//! Where a PostgreSQL database is: read from a URL, and told without its secrets.
+//! Parses PostgreSQL URLs, and formats addresses without their secrets.
 
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
-/// What a URL has to look like.
+/// Hint for the expected form of a URL.
 const FORM: &str = "it must read postgres://user:password@host:port/database";
 
-/// Reads a URL, or says what is wrong with it. The error does not repeat it, because it may hold a
-/// password.
+/// Parses a URL. The error does not repeat the URL, because it may contain a password.
 pub fn parse(url: &str) -> Result<PgConnectOptions, String> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
     let rest = rest.ok_or(FORM)?;
-    // A `/`, `?` or `#` in a password ends the host too early, and the rest of the password would
-    // be taken for something that may be shown.
+    // A `/`, `?` or `#` in a password would end the authority too early. The rest of the password
+    // would then be parsed as a part that may be shown.
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if rest.contains('@') && !authority.contains('@') {
         return Err("it has an @ behind its host: percent-encode /, ?, # and @ in user and \
@@ -25,7 +24,7 @@ pub fn parse(url: &str) -> Result<PgConnectOptions, String> {
     })
 }
 
-/// Returns database and host for messages: what an operator needs to find it.
+/// Returns database and host for messages, so that an operator can find the database.
 pub fn label(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
     let place = match options.get_socket() {
@@ -35,8 +34,8 @@ pub fn label(options: &PgConnectOptions) -> String {
     format!("PostgreSQL {database} at {place}")
 }
 
-/// Without a line in the log for each statement, and with a name for those who watch the server.
-/// `PgBouncer` refuses a client that asks for `extra_float_digits`, and the store reads no floats.
+/// Disables statement logging, and sets an application name for the operators of the server.
+/// `PgBouncer` refuses a client that sets `extra_float_digits`, and the store reads no floats.
 pub(crate) fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
     let options = options.clone().disable_statement_logging().extra_float_digits(None);
     if options.get_application_name().is_some() {

@@ -1,28 +1,31 @@
-//! Room in the buffer, in bytes: who puts takes it, and the driver frees it with each outcome.
+//! Memory bound of the producer's buffer. Puts reserve bytes, and the driver releases them with
+//! each outcome.
 
 use super::queue::wake_caught;
 use super::record::PutError;
 use tokio::sync::{Semaphore, TryAcquireError};
 
-/// So much is set aside at once for small records.
+/// Bytes reserved in advance at a time for small records.
 const ASIDE_BYTES: u32 = 64 * 1024;
 
-/// Room for records. Closed with the producer.
+/// Free space of the buffer, in bytes. Closed with the producer.
 #[derive(Debug)]
 pub(super) struct BufferLimit {
     free: Semaphore,
-    /// All the room there is.
+    /// Total size of the buffer.
     bytes: usize,
 }
 
-/// Room that is set aside for small records, so that not each of them asks for its own. Whoever finds
-/// too little frees it first, and so does the driver whenever it takes records in. It is only set
-/// aside together with a record, so nobody waits for it for long.
+/// Space reserved in advance for small records, so that each of them does not access the semaphore.
+///
+/// A put that finds too little free space releases it first. The driver releases it whenever it
+/// takes input. Space is only reserved in advance together with a record, so no waiter is held up
+/// by it for long.
 #[derive(Debug, Default)]
 pub(super) struct PrepaidBytes(u32);
 
 impl PrepaidBytes {
-    /// All that is set aside, to be freed.
+    /// Takes all reserved bytes, which the caller must release.
     pub(super) fn try_reserve(&mut self) -> usize {
         std::mem::take(&mut self.0) as usize
     }
@@ -33,14 +36,14 @@ impl BufferLimit {
         Self { free: Semaphore::new(bytes), bytes }
     }
 
-    /// What a cost takes of the room. What is larger than all of it takes all of it.
+    /// Returns the bytes to reserve for `cost`. A cost above the buffer size takes the whole
+    /// buffer.
     pub(super) fn clamp(&self, cost: usize) -> u32 {
         u32::try_from(cost.min(self.bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Takes so much, if it is there now. It needs no place in the queue for it; whoever stands in
-    /// that is not overtaken: free room is theirs before it is anyone's. (Small records use up what
-    /// was set aside for them before.)
+    /// Tries to reserve `cost` bytes without queueing. Queued waiters are served first, except that
+    /// small records may use space that was reserved in advance.
     pub(super) fn take(&self, cost: u32) -> Result<bool, PutError> {
         match self.free.try_acquire_many(cost) {
             Ok(room) => {
@@ -52,14 +55,14 @@ impl BufferLimit {
         }
     }
 
-    /// Waits for so much, and takes it.
+    /// Waits until `cost` bytes are free, and reserves them.
     pub(super) async fn reserve(&self, cost: u32) -> Result<(), PutError> {
         self.free.acquire_many(cost).await.map_err(|_| PutError::Closed)?.forget();
         Ok(())
     }
 
-    /// Takes so much of what is set aside, or of the room if that is too little. `false` if there
-    /// is not so much now.
+    /// Reserves `cost` bytes from `aside`, topping it up from the free space if needed. Returns
+    /// false if there is not enough.
     #[inline]
     pub(super) fn try_reserve_prepaid(&self, aside: &mut PrepaidBytes, cost: u32) -> bool {
         if aside.0 < cost && !self.prepay(aside, cost - aside.0) {
@@ -69,7 +72,7 @@ impl BufferLimit {
         true
     }
 
-    /// Sets more aside: so much at the least.
+    /// Moves at least `least` bytes of free space to `aside`.
     #[cold]
     fn prepay(&self, aside: &mut PrepaidBytes, least: u32) -> bool {
         for more in [least.saturating_add(ASIDE_BYTES), least] {
@@ -81,14 +84,14 @@ impl BufferLimit {
         false
     }
 
-    /// Frees so much.
+    /// Releases `bytes`.
     pub(super) fn release(&self, bytes: usize) {
         if bytes > 0 {
             wake_caught(|| self.free.add_permits(bytes));
         }
     }
 
-    /// Gives no more, and tells so those who wait.
+    /// Fails all current and later reservations with [`PutError::Closed`].
     pub(super) fn close(&self) {
         wake_caught(|| self.free.close());
     }
@@ -104,7 +107,7 @@ mod tests {
         Take(u32),
         Aside(u32),
         FreeAside,
-        /// Frees what was taken first of what is held.
+        /// Releases the oldest reservation.
         Free,
     }
 
@@ -119,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is given twice, nothing is lost, and what is there is given.
+        /// No space is granted twice or lost, and space that is free is granted.
         #[test]
         fn room_is_given_when_it_is_there_and_only_then(
             bytes in 1_usize..300_000,

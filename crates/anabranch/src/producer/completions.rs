@@ -1,4 +1,4 @@
-//! Where outcomes are told: the driver's side of all tickets whose records are outstanding.
+//! The driver's side of all open tickets: collects outcomes and publishes them.
 
 use super::outcome::{BulkCompletion, OpenBulk};
 use super::outcome_set::{CompletedOutcome, shared_receipts};
@@ -8,40 +8,40 @@ use anabranch_model::produce::outcome::{Attempt, OutcomeKind, Receipt};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory for more outcomes is not kept.
+/// Maximum capacity in outcomes that is kept between publications.
 const KEPT_MOST: usize = 1 << 12;
 
-/// The tickets of outstanding records. The driver holds each group once, and not each ticket.
+/// The tickets of outstanding records. The driver holds one entry per group, not per ticket.
 #[derive(Debug, Default)]
 pub(super) struct Completions {
-    /// The groups and bulks that have records without an outcome. A place is used again.
+    /// Groups and bulks with records that have no outcome. Free entries are reused.
     places: Vec<OpenTickets>,
-    /// Free places.
+    /// Indexes of the free entries in `places`.
     free: Vec<u32>,
-    /// The place of the group whose tickets are coming in.
+    /// Index of the group whose tickets are being assigned.
     current: u32,
-    /// How many of these came in.
+    /// Tickets of the current group that are assigned.
     came: u32,
-    /// The places of those after it.
+    /// Indexes of the groups after the current one.
     next: VecDeque<u32>,
-    /// How many groups came.
+    /// Number of groups opened so far.
     groups: u64,
-    /// Outcomes of tickets that are not told yet, in a row for each group.
+    /// Outcomes not yet published, by index in `places`.
     untold: GroupBy<PendingOutcome>,
-    /// The receipts that these speak of.
+    /// The receipts that `untold` refers to.
     receipts: Vec<Arc<Receipt>>,
-    /// The unusual outcomes that they speak of.
+    /// The outcomes other than a plain placement that `untold` refers to.
     others: Vec<Option<CompletedOutcome>>,
-    /// Bulks with all their outcomes, which are not told yet.
+    /// Bulks with all their outcomes that are not yet published.
     over: Vec<OpenBulk>,
 }
 
-/// An outcome that is not told yet.
+/// An outcome that is not yet published.
 #[derive(Debug)]
 enum PendingOutcome {
-    /// The ticket at this place has this receipt and place in the container.
+    /// The ticket at index `at` was placed, with this receipt, as record `sub` of the aggregate.
     Placed { at: u32, receipt: u32, sub: u32 },
-    /// The ticket at this place has this other outcome.
+    /// The ticket at index `at` has another outcome.
     Other { at: u32, other: u32 },
 }
 
@@ -50,30 +50,29 @@ enum OpenTickets {
     /// A group of tickets.
     Group {
         group: Arc<TicketGroup>,
-        /// How many groups came before it.
+        /// Number of groups opened before it.
         number: u64,
-        /// Its tickets without an outcome.
+        /// Tickets without an outcome.
         left: usize,
     },
-    /// A bulk.
     Bulk(Box<OpenBulk>),
-    /// Nothing.
+    /// A free entry.
     Free,
 }
 
-/// A ticket without an outcome. It is used up by settling it.
+/// A ticket without an outcome. Completing it consumes the slot.
 #[derive(Debug)]
 pub(super) struct TicketSlot {
-    /// Where its group or bulk is.
+    /// Index of its group or bulk in [`Completions`].
     place: u32,
-    /// What the record holds of the room.
+    /// Buffer bytes that the record holds.
     pub(super) cost: u32,
-    /// Its place there.
+    /// Index within the group or bulk.
     at: u32,
 }
 
 impl Completions {
-    /// Takes groups, whose tickets come in after those of the groups before.
+    /// Opens groups. Their tickets are assigned after those of all earlier groups.
     pub(super) fn open(&mut self, groups: impl Iterator<Item = Arc<TicketGroup>>) {
         for group in groups {
             let number = self.groups;
@@ -83,7 +82,7 @@ impl Completions {
         }
     }
 
-    /// Takes a bulk, and says where its slots are.
+    /// Opens a bulk. Returns the location of its slots.
     pub(super) fn open_bulk(&mut self, cell: &Arc<BulkCompletion>, records: usize) -> BulkSlots {
         let bulk = OpenBulk::new(Arc::clone(cell), records);
         BulkSlots(self.add(OpenTickets::Bulk(Box::new(bulk))))
@@ -98,7 +97,7 @@ impl Completions {
         last(self.places.len())
     }
 
-    /// The ticket that comes in now. They come in the order in which they were given out.
+    /// Returns the slot of the next ticket, in the order in which tickets were handed out.
     #[inline]
     pub(super) fn slot(&mut self, cost: u32) -> TicketSlot {
         if self.came == 0 || self.came as usize == GROUP {
@@ -110,7 +109,7 @@ impl Completions {
         TicketSlot { place: self.current, cost, at }
     }
 
-    /// Takes the outcome of a ticket, which is told by [`Completions::publish`].
+    /// Stores the outcome of a ticket, or of a record of a bulk, for [`Completions::publish`].
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
     pub(super) fn complete(
@@ -135,7 +134,7 @@ impl Completions {
         }
     }
 
-    /// Notes the outcome of a ticket.
+    /// Converts the outcome of a ticket to its stored form.
     #[inline]
     fn store(
         &mut self,
@@ -145,7 +144,7 @@ impl Completions {
         past: Option<Arc<Vec<Attempt>>>,
     ) -> PendingOutcome {
         if let (OutcomeKind::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
-            // The records of a container are settled one after the other.
+            // The records of an aggregate are completed one after the other.
             if !self.receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
                 self.receipts.push(Arc::clone(receipt));
             }
@@ -155,9 +154,11 @@ impl Completions {
         PendingOutcome::Other { at, other: last(self.others.len()) }
     }
 
-    /// Tells the outcomes that are there: of each group at once, those that were put first before
-    /// others, and bulks last. So whoever knows of a record, or of a bulk, knows of all that were
-    /// put one by one before it with its key. Bulks are told when all of their records are settled.
+    /// Publishes the stored outcomes: each group at once, groups in the order of their puts, and
+    /// bulks last. A bulk is published when all its records are complete.
+    ///
+    /// A caller that sees the outcome of a record or bulk therefore also sees those of all records
+    /// put individually before it with the same key.
     pub(super) fn publish(&mut self) {
         let Self { places, free, untold, receipts, others, over, .. } = self;
         untold.order_by_key(|place| match &places[place] {
@@ -197,7 +198,7 @@ impl Completions {
         others.shrink_to(KEPT_MOST);
     }
 
-    /// Frees the place of a bulk whose records have their outcomes.
+    /// Frees the entry of a bulk whose records are all complete.
     #[inline(never)]
     fn close_bulk(&mut self, place: u32) {
         let over = std::mem::replace(&mut self.places[place as usize], OpenTickets::Free);
@@ -208,13 +209,13 @@ impl Completions {
     }
 }
 
-/// The last place of so many.
+/// Returns the last index of a list with `count` entries.
 fn last(count: usize) -> u32 {
     u32::try_from(count - 1).expect("memory ends before the places do")
 }
 
 impl Drop for Completions {
-    /// Resolves every ticket that is left, however this came: nobody knows of its record.
+    /// Resolves every remaining ticket as unknown, however the driver ended.
     fn drop(&mut self) {
         self.publish();
         for open in self.places.drain(..) {
@@ -227,13 +228,16 @@ impl Drop for Completions {
     }
 }
 
-/// Where the slots of a bulk are.
+/// Location of the slots of a bulk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BulkSlots(u32);
 
 impl BulkSlots {
-    /// The slots of records with these costs. Together they hold the bulk's room: each its own cost,
-    /// or its part of the room if the bulk is larger than all of it.
+    /// Returns a slot for each record. `costs` are the costs of the records, and `room` is the
+    /// space reserved for the bulk.
+    ///
+    /// The slots hold `room` together: each its own cost, or a proportional share if the bulk is
+    /// larger than the buffer.
     pub(super) fn slots(
         self,
         costs: impl Iterator<Item = usize> + Clone,
@@ -271,14 +275,14 @@ mod tests {
     use std::sync::Mutex;
     use std::task::{Context, Wake, Waker};
 
-    /// A group's tickets, and what the driver has of them.
+    /// Opens a group. Returns `count` of its tickets with their slots.
     fn tickets(desk: &mut Completions, count: usize) -> Vec<(Ticket, TicketSlot)> {
         let group = TicketGroup::new(&Arc::new(DriverWake::default()));
         desk.open([Arc::clone(&group)].into_iter());
         (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(1))).collect()
     }
 
-    /// The same for a bulk.
+    /// Opens a bulk. Returns its ticket and slots.
     fn bulk(desk: &mut Completions, records: usize) -> (BulkTicket, Vec<TicketSlot>) {
         let cell = BulkCompletion::new(&Arc::new(DriverWake::default()));
         let place = desk.open_bulk(&cell, records);
@@ -286,9 +290,9 @@ mod tests {
         (BulkTicket::of(cell), slots.collect())
     }
 
-    /// Containers that are placed: if all are told at once, these are not few.
+    /// Number of placed aggregates; enough to take the path for many receipts in one publication.
     const CONTAINERS: usize = 150;
-    /// What stands for a record that is rejected, above all that are placed and one that is unknown.
+    /// Code of a rejected record. Lower codes stand for placed records and one unknown record.
     const REJECTED: usize = CONTAINERS + 1;
 
     fn receipt(container: usize) -> OutcomeKind {
@@ -374,7 +378,8 @@ mod tests {
             for (at, slot) in slots.into_iter().enumerate() {
                 desk.complete(slot, &OutcomeKind::Rejected(RejectReason::Expired), 0, None);
                 if at == before_last {
-                    // A bulk that is over before it is told gives its place to what comes next.
+                    // A bulk that is complete but not yet published frees its entry for the next
+                    // group.
                     for slot in of_bulk.drain(..) {
                         desk.complete(slot, &OutcomeKind::Unknown, 0, None);
                     }
@@ -397,7 +402,7 @@ mod tests {
         assert!(kept.iter().all(|(ticket, _)| ticket.try_outcome().is_none()));
     }
 
-    /// Notes its name when it is woken.
+    /// Appends its name to the list when it is woken.
     struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
     impl Wake for Named {
@@ -411,7 +416,7 @@ mod tests {
         let mut desk = Completions::default();
         let awake = Arc::default();
         let waker = |name| Waker::from(Arc::new(Named(name, Arc::clone(&awake))));
-        // The groups take places in another order than that of their puts.
+        // The groups occupy entries in an order other than that of their puts.
         let first = tickets(&mut desk, GROUP);
         let mut second = tickets(&mut desk, GROUP);
         for (_, slot) in first {

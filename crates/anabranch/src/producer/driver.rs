@@ -1,4 +1,4 @@
-//! The driver: one task that carries out what the machine decides.
+//! The driver task: executes the actions that the producer's state machine decides on.
 
 use super::completions::{Completions, TicketSlot};
 use super::flush::FlushTracker;
@@ -23,55 +23,55 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// How long a few records wait for more before the driver takes them in: one wake-up then serves
-/// many puts.
+/// Time that a small amount of input waits for more before the driver takes it, so that one wake-up
+/// serves many puts.
 const GATHER_MS: u64 = 1;
 
-/// This part of the linger without a put is enough if someone waits.
+/// Awaited records are sent after `1 / QUIET` of the linger without a put.
 const QUIET: u64 = 4;
 
-/// One producer's task.
+/// The task of one producer.
 pub(super) struct ProducerDriver<A> {
-    /// Decides everything.
+    /// The state machine that makes all decisions.
     machine: Machine<TicketSlot>,
-    /// Makes the calls.
+    /// Makes the service calls.
     caller: Requester<A>,
-    /// Where puts hand over their records.
+    /// Queue on which puts hand over their records.
     intake: Arc<InputQueue>,
-    /// What was taken from the intake; its memory is used again.
+    /// Input taken from the queue. Kept to reuse its memory.
     taken: TakenInput,
-    /// Who waits for which records.
+    /// Pending flushes.
     batches: FlushTracker,
-    /// Where outcomes are told.
+    /// Publishes outcomes to tickets.
     desk: Completions,
-    /// Tells events and counts.
+    /// Emits events and keeps the counts.
     report: Reporter,
-    /// Calls on their way.
+    /// Calls in flight.
     calls: JoinSet<CallOutcome>,
-    /// Which call is which.
+    /// The purpose of each call in flight, by task.
     whose: HashMap<Id, PendingCall>,
-    /// After how long without a put the records that someone waits for wait for no others.
+    /// Milliseconds without a put after which awaited records are sent without further linger.
     quiet_ms: u64,
-    /// Until when it has to end, and whom to tell.
+    /// Deadline of the close, and the callers waiting for it. `None` while the producer is open.
     closing: Option<(u64, Vec<oneshot::Sender<PutSummary>>)>,
 }
 
-/// A call on its way.
+/// A call in flight.
 enum PendingCall {
-    /// A request.
+    /// A put request.
     Request {
-        /// Its number.
+        /// Request id assigned by the machine.
         id: u64,
-        /// When it was sent.
+        /// Start of the call, by the producer's clock.
         sent_ms: u64,
-        /// Containers in it.
+        /// Number of Kinesis records in the request.
         containers: usize,
     },
-    /// A list of shards.
+    /// A read of the shard list.
     Read(ShardListRead),
 }
 
-/// What a call brought.
+/// Result of a call.
 enum CallOutcome {
     Reply(PutReply),
     Shards(ShardListResult),
@@ -100,7 +100,7 @@ impl<A: StreamApi> ProducerDriver<A> {
         }
     }
 
-    /// Runs until the producer is closed and everything has its outcome.
+    /// Runs until the producer is closed and every record has its outcome.
     pub(super) async fn run(mut self) {
         let clock = self.caller.clock.clone();
         let intake = Arc::clone(&self.intake);
@@ -139,7 +139,8 @@ impl<A: StreamApi> ProducerDriver<A> {
         }
     }
 
-    /// Sends what is there when someone waits for it and nobody puts more. Says when that may be.
+    /// Ends the linger if a caller awaits an outcome and puts have paused. Returns the time at
+    /// which that may be the case.
     fn skip_linger_if_awaited(&mut self, last_put_ms: u64, now_ms: u64) -> Option<u64> {
         let bell = &self.intake.wake;
         if !bell.has_waiters() {
@@ -149,19 +150,20 @@ impl<A: StreamApi> ProducerDriver<A> {
         if now_ms < at_ms {
             return Some(at_ms);
         }
-        // In this order: whoever waits from now on is remembered, and what the others wait for is in
-        // the machine before it hurries.
+        // Order matters. The flag is cleared first, so that a waiter that arrives from now on is
+        // noticed. The input is then taken in, so that the awaited records are in the machine
+        // before `skip_linger`.
         bell.clear_waiters();
         self.take_in(now_ms);
         self.machine.skip_linger(now_ms);
         None
     }
 
-    /// Hands what was put and asked to the machine, in its order.
+    /// Takes the queued records and commands and passes them to the machine, in order.
     fn take_in(&mut self, now_ms: u64) {
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
-        // First of all, so that each ticket has an outcome whatever happens.
+        // Comes first, so that each ticket gets an outcome whatever happens next.
         let count = self.open(&mut taken);
         self.report.received(count);
         let TakenInput { records, asks, .. } = &mut taken;
@@ -178,7 +180,7 @@ impl<A: StreamApi> ProducerDriver<A> {
         self.taken = taken;
     }
 
-    /// Hands records to the machine.
+    /// Passes the records in `part` to the machine.
     fn offer(
         &mut self,
         records: &InputBuffer,
@@ -198,7 +200,7 @@ impl<A: StreamApi> ProducerDriver<A> {
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
-    /// Hands the records of a bulk to the machine.
+    /// Passes the records of a bulk to the machine.
     fn offer_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
         let Some(slots) = put.slots() else { return };
         let bulk = &put.bulk;
@@ -214,7 +216,7 @@ impl<A: StreamApi> ProducerDriver<A> {
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
-    /// Whoever no longer waits for an answer need not be told.
+    /// Executes one command. Errors of `send` are ignored: that caller no longer waits.
     fn execute_command(&mut self, ask: Command, now_ms: u64) {
         match ask {
             Command::Put(put) => self.offer_bulk(&put, now_ms),
@@ -242,7 +244,7 @@ impl<A: StreamApi> ProducerDriver<A> {
             }
             Command::Close { until_ms, done } => {
                 self.machine.skip_linger(now_ms);
-                // Whoever has less time decides for all that close it.
+                // The shortest deadline applies to all concurrent closes.
                 let (until, waiters) = self.closing.get_or_insert((until_ms, Vec::new()));
                 *until = until_ms.min(*until);
                 waiters.push(done);
@@ -250,14 +252,14 @@ impl<A: StreamApi> ProducerDriver<A> {
         }
     }
 
-    /// Carries out what the machine wants done now.
+    /// Executes all actions that the machine has at `now_ms`.
     fn step(&mut self, now_ms: u64) {
         let mut freed = 0;
         loop {
             while let Some(action) = self.machine.next_action() {
                 freed += self.execute(action, now_ms);
             }
-            // Before the machine builds new containers, which takes its time.
+            // Published before `poll`, which takes time to build new aggregates.
             self.desk.publish();
             self.intake.limit.release(std::mem::take(&mut freed));
             let Some(action) = self.machine.poll(now_ms) else { break };
@@ -266,7 +268,7 @@ impl<A: StreamApi> ProducerDriver<A> {
         self.batches.notify();
     }
 
-    /// Carries out one thing, and says how much room that frees.
+    /// Executes one action. Returns the number of buffer bytes that it frees.
     fn execute(&mut self, action: Action<TicketSlot>, now_ms: u64) -> usize {
         match action {
             Action::Send(request) => {
@@ -298,7 +300,7 @@ impl<A: StreamApi> ProducerDriver<A> {
             Some(PendingCall::Request { id, sent_ms, containers }) => {
                 let reply = match done {
                     Some(CallOutcome::Reply(reply)) => reply,
-                    // The call panicked: nobody knows how far it came.
+                    // The call panicked, so its effect is unknown.
                     _ => Err((Fault::ReplyLost, "the call panicked".into())),
                 };
                 self.report.answered(&reply, containers, now_ms.saturating_sub(sent_ms));
@@ -315,7 +317,8 @@ impl<A: StreamApi> ProducerDriver<A> {
         }
     }
 
-    /// Ends a producer that was closed, once everything has its outcome or its time is over.
+    /// Finishes a close once every record has its outcome or the deadline has passed. Returns true
+    /// if the driver is to end.
     fn close_if_over(&mut self, now_ms: u64) -> bool {
         let Some((until_ms, _)) = &self.closing else { return false };
         if self.machine.outstanding() > 0 && now_ms < *until_ms {
@@ -333,7 +336,7 @@ impl<A: StreamApi> ProducerDriver<A> {
 }
 
 impl<A> ProducerDriver<A> {
-    /// Makes place for the outcomes of all records that were taken, and counts these.
+    /// Opens a slot for every record in `taken`. Returns the number of records.
     fn open(&mut self, taken: &mut TakenInput) -> usize {
         self.desk.open(taken.groups.drain(..));
         let mut count = taken.records.len();
@@ -346,7 +349,7 @@ impl<A> ProducerDriver<A> {
         count
     }
 
-    /// Tells outcomes, and says how much room they free.
+    /// Completes the tickets of `settled`. Returns the number of buffer bytes that this frees.
     fn settle(&mut self, settled: CompletedRecords<TicketSlot>, now_ms: u64) -> usize {
         self.report.completed(&settled, now_ms);
         let CompletedRecords { mut records, fate } = settled;
@@ -364,7 +367,8 @@ impl<A> ProducerDriver<A> {
 }
 
 impl<A> Drop for ProducerDriver<A> {
-    /// A driver that ends before it was closed still tells every ticket, and says so.
+    /// Completes every remaining ticket and reports abandoned records, in case the driver ends
+    /// before it was closed.
     fn drop(&mut self) {
         self.intake.close();
         let mut taken = std::mem::take(&mut self.taken);
@@ -372,17 +376,18 @@ impl<A> Drop for ProducerDriver<A> {
         let never_taken = self.open(&mut taken);
         let abandoned = self.machine.outstanding() + never_taken;
         if std::thread::panicking() {
-            // Something is half done, so nothing is asked of it any more.
+            // The machine's state may be inconsistent, so it is not used any more.
             self.report.received(never_taken);
             self.report.given_up();
             self.report.abandoned(abandoned);
-            // Before those are let go who wait for a flush: it ends with all outcomes told.
+            // Dropped before the pending flushes, so that a flush returns only after all outcomes
+            // are published.
             drop(std::mem::take(&mut self.desk));
             return;
         }
         self.report.never_taken(never_taken);
         self.machine.abandon();
-        // After this the machine only has outcomes to give.
+        // After `abandon`, the machine only has outcomes left.
         let now_ms = self.caller.clock.now_ms();
         while let Some(Action::Complete(settled)) = self.machine.next_action() {
             self.settle(settled, now_ms);

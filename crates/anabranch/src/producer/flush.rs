@@ -1,26 +1,28 @@
-//! Who waits for which records: a flush waits for all that were accepted before it.
+//! Tracks pending flushes: a flush waits for all records that were accepted before it.
 
 use super::queue::wake_caught;
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
-/// Records between two flushes are one batch. Records have numbers from 0 on, in the order in which
-/// they were accepted.
+/// Counts outstanding records per flush.
+///
+/// The records between two flushes form a group. Records are numbered from 0 in order of
+/// acceptance.
 #[derive(Debug)]
 pub(super) struct FlushTracker {
-    /// The number of the next record.
+    /// Number of the next record.
     next: u64,
-    /// The batches that are not settled, oldest first. The last one still grows.
+    /// Groups that are not complete, oldest first. The last one is still growing.
     kept: VecDeque<FlushGroup>,
 }
 
 #[derive(Debug, Default)]
 struct FlushGroup {
-    /// The number of its first record.
+    /// Number of the group's first record.
     from: u64,
-    /// Its records without an outcome.
+    /// Records of the group without an outcome.
     outstanding: usize,
-    /// Who waits for it and for those before it.
+    /// Flushes that wait for this group and all earlier ones.
     waiters: Vec<oneshot::Sender<()>>,
 }
 
@@ -29,14 +31,14 @@ impl FlushTracker {
         Self { next: 0, kept: VecDeque::from([FlushGroup::default()]) }
     }
 
-    /// Counts so many more records.
+    /// Adds `records` to the newest group.
     pub(super) fn add(&mut self, records: usize) {
         self.next += records as u64;
         let newest = self.kept.len() - 1;
         self.kept[newest].outstanding += records;
     }
 
-    /// Counts the records with these numbers as settled.
+    /// Marks the records with these numbers as complete.
     pub(super) fn complete(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
         if let [only] = self.kept.make_contiguous() {
             only.outstanding -= numbers.len();
@@ -48,10 +50,10 @@ impl FlushTracker {
         }
     }
 
-    /// Has someone wait for everything counted so far.
+    /// Registers a flush that waits for every record added so far.
     pub(super) fn wait(&mut self, done: oneshot::Sender<()>) {
         let newest = self.kept.len() - 1;
-        // Nothing was counted since the last one began to wait: this one waits for the same.
+        // If no record was added since the previous flush, this one joins its group.
         let is_new = self.kept[newest].outstanding > 0 || newest == 0;
         let at = if is_new { newest } else { newest - 1 };
         let waiters = &mut self.kept[at].waiters;
@@ -62,11 +64,11 @@ impl FlushTracker {
         }
     }
 
-    /// Tells those whose records are all settled.
+    /// Completes the flushes whose records all have an outcome.
     pub(super) fn notify(&mut self) {
         while self.kept.len() > 1 && self.kept[0].outstanding == 0 {
             for waiter in self.kept.pop_front().into_iter().flat_map(|batch| batch.waiters) {
-                // Whoever no longer waits need not be told.
+                // The caller may have stopped waiting.
                 wake_caught(|| {
                     let _ = waiter.send(());
                 });

@@ -1,38 +1,38 @@
-//! Records on their way from puts to the driver, in the order of acceptance.
+//! Buffer of records accepted by puts and not yet taken by the driver, in order of acceptance.
 
 use super::record::{NewRecord, PutError, check, cost};
 use anabranch_model::hash::HashKey;
 use anabranch_model::produce::RecordContent;
 
-/// Records with at most so many bytes of key and data are copied: their memory is then given back
-/// at once, by whoever put them, and they lie together.
+/// Records with at most this many bytes of key and data are copied into one contiguous buffer. The
+/// putting thread then frees the original memory at once.
 const COPIED_BYTES: usize = 512;
-/// Memory of more bytes is not kept.
+/// Maximum capacity in bytes that [`InputBuffer::clear`] keeps.
 const KEPT_BYTES: usize = 1 << 20;
-/// Nor is that for more records.
+/// Maximum capacity in records that [`InputBuffer::clear`] keeps.
 const KEPT_RECORDS: usize = 1 << 14;
 
-/// Records that were put one by one.
+/// Records that were put individually, as opposed to in a [`Bulk`](super::Bulk).
 #[derive(Debug, Default)]
 pub(super) struct InputBuffer {
-    /// Where each record is.
+    /// Location of each record, in order of acceptance.
     places: Vec<RecordLocation>,
-    /// Keys and data of those that are copied, each key before its data.
+    /// Keys and data of the copied records, each key before its data.
     bytes: Vec<u8>,
-    /// The others.
+    /// Records that are not copied.
     large: Vec<NewRecord>,
 }
 
-/// Where a record is.
+/// Location of a record in an [`InputBuffer`].
 #[derive(Debug, Clone, Copy)]
 enum RecordLocation {
-    /// It is copied, and begins here.
+    /// Copied; starts at byte `from`.
     Copied { from: usize, key_len: u16, data_len: u16 },
-    /// It is the record at this place among those that are not.
+    /// Not copied; the index in `large`.
     Large(usize),
 }
 
-/// A record that is copied.
+/// A record small enough to be copied.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SmallRecord<'a> {
     key: &'a [u8],
@@ -40,19 +40,19 @@ pub(super) struct SmallRecord<'a> {
 }
 
 impl<'a> SmallRecord<'a> {
-    /// A record of which there is nothing but these. `None` if it is too large.
+    /// Returns a record without an explicit hash key, or `None` if it is too large to be copied.
     #[inline]
     pub(super) fn of(key: &'a [u8], data: &'a [u8]) -> Option<Self> {
         (key.len() + data.len() <= COPIED_BYTES).then_some(Self { key, data })
     }
 
-    /// Whether the stream takes it.
+    /// Checks that the stream accepts the record. `max_bytes` is the stream's record maximum.
     #[inline]
     pub(super) fn check(&self, max_bytes: usize) -> Result<(), PutError> {
         check(self.key, self.data.len(), max_bytes)
     }
 
-    /// What it takes of the buffer.
+    /// Returns the bytes that the record occupies in the buffer.
     #[inline]
     pub(super) fn cost(&self) -> usize {
         cost(self.key.len(), self.data.len())
@@ -60,12 +60,12 @@ impl<'a> SmallRecord<'a> {
 }
 
 impl InputBuffer {
-    /// How many these are.
+    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Adds the next record. One that was copied is given back, to be dropped.
+    /// Appends a record. Returns it if it was copied, so that the caller can drop it.
     #[inline]
     pub(super) fn push(&mut self, record: NewRecord) -> Option<NewRecord> {
         if record.explicit.is_none()
@@ -79,7 +79,7 @@ impl InputBuffer {
         None
     }
 
-    /// Adds the next record.
+    /// Appends a copy of a record.
     #[inline]
     pub(super) fn copy(&mut self, SmallRecord { key, data }: SmallRecord<'_>) {
         let len = |part: &[u8]| u16::try_from(part.len()).expect("small ones are shorter");
@@ -89,7 +89,7 @@ impl InputBuffer {
         self.bytes.extend_from_slice(data);
     }
 
-    /// The key and data of the record at this place.
+    /// Returns the key and data of record `at`.
     #[inline]
     pub(super) fn content(&self, at: usize) -> RecordContent<'_> {
         match self.places[at] {
@@ -107,7 +107,7 @@ impl InputBuffer {
         }
     }
 
-    /// The explicit hash key of the record at this place.
+    /// Returns the explicit hash key of record `at`.
     #[inline]
     pub(super) fn explicit(&self, at: usize) -> Option<HashKey> {
         match self.places[at] {
@@ -116,7 +116,7 @@ impl InputBuffer {
         }
     }
 
-    /// The keys, in the order of the records.
+    /// Returns the partition keys, in record order.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.places.iter().map(|place| match *place {
             RecordLocation::Copied { from, key_len, .. } => {
@@ -126,7 +126,7 @@ impl InputBuffer {
         })
     }
 
-    /// What the record at this place takes of the buffer.
+    /// Returns the bytes that record `at` occupies in the buffer.
     #[inline]
     pub(super) fn cost(&self, at: usize) -> usize {
         match self.places[at] {
@@ -137,7 +137,7 @@ impl InputBuffer {
         }
     }
 
-    /// Has no records any more. Its memory is kept, unless it is very much.
+    /// Removes all records. Keeps the memory up to [`KEPT_BYTES`] and [`KEPT_RECORDS`].
     pub(super) fn clear(&mut self) {
         self.places.clear();
         self.bytes.clear();

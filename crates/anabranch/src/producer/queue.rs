@@ -1,4 +1,4 @@
-//! The intake: where puts hand their records to the driver, in the order of acceptance.
+//! The input queue: passes records and commands from puts to the driver, in order of acceptance.
 
 use super::buffer_limit::{BufferLimit, PrepaidBytes};
 use super::completions::{BulkSlots, TicketSlot};
@@ -13,45 +13,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
-/// The driver is woken at once when this much waits; less may wait a moment for more.
+/// Queued bytes at which the driver is woken at once. Less may wait briefly for more.
 pub(super) const WAKE_BYTES: usize = 128 * 1024;
 
-/// What puts and the driver share.
+/// Queue shared by puts and the driver.
 #[derive(Debug)]
 pub(super) struct InputQueue {
-    /// What waits for the driver.
+    /// Input waiting for the driver.
     inside: Mutex<QueueState>,
-    /// Wakes the driver.
     pub(super) wake: Arc<DriverWake>,
-    /// Room for records.
+    /// Free buffer space.
     pub(super) limit: BufferLimit,
-    /// Whether whoever puts next is to let others run first.
+    /// Set when the next put has to yield to other tasks first.
     crowded: AtomicBool,
 }
 
 #[derive(Debug)]
 struct QueueState {
-    /// Records in the order of acceptance.
+    /// Records in order of acceptance.
     records: InputBuffer,
-    /// What is asked of the driver, and bulks, each at its place among the records.
+    /// Commands and bulks, each with the number of records queued before it.
     asks: Vec<(usize, Command)>,
-    /// What records and bulks cost together.
+    /// Total cost of the queued records and bulks.
     bytes: usize,
-    /// What was put since someone was last asked to let others run.
+    /// Cost of all input since a put was last asked to yield.
     since_pause: usize,
-    /// Room that is set aside for small records.
+    /// Buffer space reserved in advance for small records.
     aside: PrepaidBytes,
-    /// Whether someone waits for an answer to what is asked.
+    /// True while a command waits for an answer.
     urgent: bool,
-    /// The group that tickets come from now.
+    /// The group that hands out the current tickets.
     group: Arc<TicketGroup>,
-    /// How many of it are given out.
+    /// Tickets handed out from `group`.
     given: usize,
-    /// The groups whose first ticket is one of these records, in their order.
+    /// Groups whose first ticket belongs to a queued record, in order.
     groups: Vec<Arc<TicketGroup>>,
-    /// Whether records are still taken.
+    /// True while records are accepted.
     open: bool,
-    /// Whether the driver is gone, so that nobody answers what is asked.
+    /// True once the driver has ended and no command is answered any more.
     ended: bool,
 }
 
@@ -60,37 +59,37 @@ struct QueueState {
 pub(super) struct AcceptedBulk {
     pub(super) bulk: Bulk,
     pub(super) cell: Arc<BulkCompletion>,
-    /// What it holds of the room.
+    /// Buffer bytes reserved for the bulk.
     pub(super) cost: u32,
-    /// Where the driver has its slots, once it has taken it.
+    /// Location of its slots, once the driver has taken it.
     pub(super) place: Option<BulkSlots>,
 }
 
 impl AcceptedBulk {
-    /// The slots of its records, once it has a place.
+    /// Returns the slots of its records, or `None` before the driver has taken the bulk.
     pub(super) fn slots(&self) -> Option<impl Iterator<Item = TicketSlot>> {
         Some(self.place?.slots(self.bulk.costs(), self.cost))
     }
 }
 
-/// What is asked of the driver.
+/// A command to the driver.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Take these records.
+    /// Puts the records of a bulk.
     Put(AcceptedBulk),
-    /// Tell when everything accepted so far has its outcome.
+    /// Replies once everything accepted so far has its outcome.
     Flush(oneshot::Sender<()>),
-    /// Let a key go on, and tell whether it stood stopped.
+    /// Resumes a key. Replies true if it was stopped.
     Resume(OrderingKey, oneshot::Sender<bool>),
-    /// Let all keys go on, and tell how many were known to stand stopped.
+    /// Resumes all keys. Replies with the number of keys that were known to be stopped.
     ResumeAll(oneshot::Sender<usize>),
-    /// Which keys stand stopped.
+    /// Replies with the stopped keys.
     StoppedKeys(oneshot::Sender<Vec<OrderingKey>>),
-    /// End: at the latest at this time.
+    /// Closes the producer by `until_ms` at the latest, and replies with the final counts.
     Close { until_ms: u64, done: oneshot::Sender<PutSummary> },
 }
 
-/// What the driver takes in.
+/// Input that the driver takes in one step.
 #[derive(Debug, Default)]
 pub(super) struct TakenInput {
     pub(super) records: InputBuffer,
@@ -121,24 +120,25 @@ impl InputQueue {
         }
     }
 
-    /// Who puts without a pause still lets others run now and then, the driver among them.
+    /// Yields to other tasks if much was put since the last yield. Without this, a task that puts
+    /// in a loop starves the driver.
     #[inline]
     pub(super) async fn pause_if_crowded(&self) {
         if self.crowded.load(Ordering::Relaxed) {
             tokio::task::yield_now().await;
-            // Not before: all that the task puts meanwhile has to pause too, or it overtakes this
-            // one, and the task goes on without a pause.
+            // Cleared only after the yield. Otherwise another put of the same task would overtake
+            // this one without yielding.
             self.crowded.store(false, Ordering::Relaxed);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // Nothing here panics half-way through a change.
+        // No code panics while it holds the lock with a change half done.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what waits, and has whoever puts after much of it pause. Says whether the driver is to
-    /// be woken: by the first, and by much.
+    /// Adds `cost` to the queue, and requests a yield after every [`WAKE_BYTES`]. Returns true if
+    /// the driver must be woken: for the first input, and when the queue reaches [`WAKE_BYTES`].
     #[inline]
     fn enter(&self, inside: &mut QueueState, cost: u32) -> bool {
         let before = inside.bytes;
@@ -151,19 +151,20 @@ impl InputQueue {
         before == 0 || (before < WAKE_BYTES && inside.bytes >= WAKE_BYTES)
     }
 
-    /// Takes so much room, if it is there now.
+    /// Tries to reserve `cost` bytes without waiting. Returns false if there is not enough free
+    /// space.
     pub(super) fn try_reserve(&self, cost: u32) -> Result<bool, PutError> {
         Ok(self.limit.take(cost)? || (self.release_prepaid() && self.limit.take(cost)?))
     }
 
-    /// Frees the room that is set aside for small records. Says whether that was anything.
+    /// Releases the space reserved for small records. Returns true if there was any.
     fn release_prepaid(&self) -> bool {
         let aside = self.lock().aside.try_reserve();
         self.limit.release(aside);
         aside > 0
     }
 
-    /// Hands a small record over, if there is room for it now. It is copied.
+    /// Copies a small record into the queue. Returns `None` if there is no free space.
     #[inline]
     pub(super) fn push_small(&self, record: SmallRecord<'_>) -> Result<Option<Ticket>, PutError> {
         let cost = self.limit.clamp(record.cost());
@@ -178,7 +179,7 @@ impl InputQueue {
         Ok(Some(ticket))
     }
 
-    /// Hands a record over. `None` if the producer is closed.
+    /// Enqueues a record whose space is reserved. Returns `None` if the producer is closed.
     #[inline]
     pub(super) fn push(&self, record: NewRecord, cost: u32) -> Option<Ticket> {
         let inside = self.lock();
@@ -186,12 +187,13 @@ impl InputQueue {
             return None;
         }
         let (ticket, copied) = self.add(inside, cost, |records| records.push(record));
-        // Last of all: the memory is its owner's, and so is what is done to give it back.
+        // Dropped after everything else, because dropping the caller's memory may run the caller's
+        // code.
         drop(copied);
         Some(ticket)
     }
 
-    /// Adds a record whose room is taken, and gives its ticket.
+    /// Enqueues a record whose space is reserved. Returns its ticket.
     #[inline]
     fn add<R>(
         &self,
@@ -209,7 +211,7 @@ impl InputQueue {
         (Ticket::of(group, at), added)
     }
 
-    /// Hands a bulk over. Gives it back if the producer is closed.
+    /// Enqueues a bulk whose space is reserved. Returns the bulk if the producer is closed.
     pub(super) fn push_bulk(&self, bulk: Bulk, cost: u32) -> Result<BulkTicket, Bulk> {
         let cell = BulkCompletion::new(&self.wake);
         let mut inside = self.lock();
@@ -227,8 +229,8 @@ impl InputQueue {
         Ok(BulkTicket::of(cell))
     }
 
-    /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
-    /// gone; one that is being closed still answers.
+    /// Sends a command to the driver, behind everything queued so far. Returns the command if the
+    /// driver has ended; a driver that is closing still answers.
     pub(super) fn send_command(&self, ask: Command) -> Result<(), Command> {
         let mut inside = self.lock();
         if inside.ended {
@@ -247,13 +249,13 @@ impl InputQueue {
         Ok(())
     }
 
-    /// What waits: bytes of records, and whether someone waits for an answer.
+    /// Returns the queued bytes, and true if a command waits for an answer.
     pub(super) fn waiting(&self) -> (usize, bool) {
         let inside = self.lock();
         (inside.bytes, inside.urgent)
     }
 
-    /// Takes everything that waits, in exchange for empty memory.
+    /// Moves all input to `into`, whose empty buffers replace it.
     pub(super) fn take(&self, into: &mut TakenInput) {
         let mut inside = self.lock();
         std::mem::swap(&mut inside.records, &mut into.records);
@@ -266,7 +268,7 @@ impl InputQueue {
         self.limit.release(aside);
     }
 
-    /// Takes no more records, and answers nothing more.
+    /// Rejects further records and commands.
     pub(super) fn close(&self) {
         let mut inside = self.lock();
         inside.open = false;
@@ -277,7 +279,7 @@ impl InputQueue {
 }
 
 impl QueueState {
-    /// The group and place of the next ticket.
+    /// Returns the group and index of the next ticket.
     fn next(&mut self, bell: &Arc<DriverWake>) -> (Arc<TicketGroup>, usize) {
         if self.given == GROUP {
             self.group = TicketGroup::new(bell);
@@ -292,47 +294,45 @@ impl QueueState {
     }
 }
 
-// The bell: what wakes the driver, and who waits so that waiting for more records is of no use.
+// Waking the driver, and whether a caller awaits it so that lingering for more records is useless.
 
-/// Does what wakes others. A waker that panics is its owner's trouble, and nobody else's.
+/// Runs `wake`, which runs wakers of the caller. A waker that panics must not affect the producer.
 pub(super) fn wake_caught(wake: impl FnOnce()) {
-    // What it left half done is its own, and nothing here looks at it.
+    // The waker may leave its own state half changed, but nothing here reads that state.
     let _ = catch_unwind(AssertUnwindSafe(wake));
 }
 
-/// What puts, tickets and the driver share.
+/// Wakes the driver. Shared by puts, tickets and the driver.
 #[derive(Debug, Default)]
 pub(super) struct DriverWake {
-    /// Wakes the driver.
     wake: Notify,
-    /// Whether someone waits: for an outcome that is not there, or for room.
+    /// True while a caller waits for an outcome or for buffer space.
     awaited: AtomicBool,
 }
 
 impl DriverWake {
-    /// Wakes the driver.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Until it rings.
+    /// Waits until [`DriverWake::wake`] is called.
     pub(super) async fn wait(&self) {
         self.wake.notified().await;
     }
 
-    /// Someone begins to wait. The first one wakes the driver.
+    /// Notes that a caller waits. The first one wakes the driver.
     pub(super) fn note_waiter(&self) {
         if !self.awaited.load(Ordering::Relaxed) && !self.awaited.swap(true, Ordering::AcqRel) {
             self.wake();
         }
     }
 
-    /// Whether someone began to wait since this was last forgotten.
+    /// Returns true if a caller began to wait since [`DriverWake::clear_waiters`].
     pub(super) fn has_waiters(&self) -> bool {
         self.awaited.load(Ordering::Acquire)
     }
 
-    /// Forgets who waits. Whatever they wait for was put before.
+    /// Clears the flag. The records that the waiters await were queued before.
     pub(super) fn clear_waiters(&self) {
         self.awaited.swap(false, Ordering::AcqRel);
     }
@@ -343,7 +343,7 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::task::{Wake, Waker};
 
-    /// Does something of its own when it is woken, and when it is dropped.
+    /// Runs a closure when it is woken and when it is dropped.
     struct Meddler<F: Fn()>(F);
 
     impl<F: Fn()> Wake for Meddler<F> {
@@ -358,7 +358,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A waker that does this when it is woken, and when its last clone is dropped.
+    /// Returns a waker that runs `meddle` when it is woken and when its last clone is dropped.
     pub(in crate::producer) fn meddler(meddle: impl Fn() + Send + Sync + 'static) -> Waker {
         Waker::from(Arc::new(Meddler(meddle)))
     }
@@ -377,7 +377,7 @@ mod wake_tests {
         let small = SmallRecord::of(b"key", b"data").unwrap();
         let cost = u32::try_from(small.cost()).unwrap();
         assert!(intake.push_small(small).unwrap().is_some());
-        // As if it had been set aside by another thread, just before this one stood in the queue.
+        // As if another thread had reserved it just before this one queued for the rest.
         let mut rest = pin!(intake.limit.reserve(100_000 - cost));
         let mut context = Context::from_waker(Waker::noop());
         assert!(rest.as_mut().poll(&mut context).is_pending());

@@ -1,4 +1,4 @@
-//! A record to put, and why one is not taken.
+//! Records and bulks to put, and the errors of a put that is not accepted.
 
 use anabranch_model::hash::HashKey;
 use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
@@ -7,7 +7,7 @@ use anabranch_model::record::PartitionKey;
 use bytes::Bytes;
 use std::fmt;
 
-/// What a record costs beside its key and data: its ticket, and its place in a queue.
+/// Bytes that a record costs in addition to its key and data: its ticket and its queue entry.
 const RECORD_OVERHEAD_BYTES: usize = 256;
 
 /// A record to put.
@@ -19,50 +19,51 @@ pub struct NewRecord {
 }
 
 impl NewRecord {
-    /// A record with this partition key.
+    /// Creates a record with this partition key.
     pub fn new(key: impl Into<PartitionKey>, data: impl Into<Bytes>) -> Self {
         Self { key: key.into(), explicit: None, data: data.into() }
     }
 
-    /// Goes to the shard that takes this hash, instead of the key's.
+    /// Routes the record to the shard that owns `hash`, instead of the hash of its key.
     #[must_use]
     pub fn with_explicit_hash_key(mut self, hash: HashKey) -> Self {
         self.explicit = Some(hash);
         self
     }
 
-    /// What its order belongs to.
+    /// Returns the key within which the record is ordered.
     pub fn key_id(&self) -> OrderingKey {
         OrderingKey { key: self.key.clone(), explicit: self.explicit }
     }
 
-    /// The bytes of its data.
+    /// Returns the size of the data in bytes.
     pub fn data_len(&self) -> usize {
         self.data.len()
     }
 
-    /// What it takes of the buffer.
+    /// Returns the bytes that the record occupies in the buffer.
     pub(super) fn cost(&self) -> usize {
         cost(self.key.len(), self.data.len())
     }
 
-    /// Whether the stream takes it.
+    /// Checks that the stream accepts the record. `max_bytes` is the stream's record maximum.
     pub(super) fn check(&self, max_bytes: usize) -> Result<(), PutError> {
         check(self.key.as_bytes(), self.data.len(), max_bytes)
     }
 }
 
-/// What a record takes of the buffer.
+/// Returns the bytes that a record occupies in the buffer.
 #[inline]
 pub(super) fn cost(key_len: usize, data_len: usize) -> usize {
     key_len + data_len + RECORD_OVERHEAD_BYTES
 }
 
-/// Checks that the stream takes a record with this key and this size of data. The service holds
-/// both together against the record maximum.
+/// Checks that the stream accepts a record with this key and this size of data. The service counts
+/// both against the record maximum.
 #[inline]
 pub(super) fn check(key: &[u8], data_len: usize, max_bytes: usize) -> Result<(), PutError> {
-    // Few keys have more bytes than they may have characters, so few are counted.
+    // A key of at most `PARTITION_KEY_MAX_CHARS` bytes cannot have too many characters, so few keys
+    // need counting.
     if key.is_empty() {
         return Err(PutError::KeyEmpty);
     }
@@ -79,7 +80,7 @@ pub(super) fn check(key: &[u8], data_len: usize, max_bytes: usize) -> Result<(),
     Ok(())
 }
 
-/// Why a record was not taken. Nothing of it was sent, and it leaves no hole in its key.
+/// Reason why a record was not accepted. Nothing of it was sent, and its key stays in order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -91,7 +92,7 @@ pub enum PutError {
         "the partition key has {chars} characters: the service takes {PARTITION_KEY_MAX_CHARS}"
     )]
     KeyTooLong {
-        /// How many characters it has.
+        /// Characters of the key.
         chars: usize,
     },
     /// The partition key and the data are together too large.
@@ -110,34 +111,34 @@ pub enum PutError {
     Closed,
 }
 
-/// Why a record was not taken at once.
+/// Reason why a record was not accepted without waiting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TryPutError {
-    /// The buffer has no room for it now. The record is given back.
+    /// The buffer has not enough free space now. Contains the record.
     #[error("the producer's buffer is full: try again later, or wait with `put`")]
     Full(NewRecord),
-    /// It can't be taken at all.
+    /// The record cannot be accepted at all.
     #[error(transparent)]
     Refused(#[from] PutError),
 }
 
-// Many records to put at once: one call, one wait for room and one ticket for all of them.
+// Bulks: many records with one call, one wait for buffer space and one ticket.
 
-/// Records to put at once, in this order.
+/// An ordered list of records to put together.
 ///
-/// Putting them costs less than putting each, and their outcomes come together. Their order,
-/// and that of others, is the same either way.
+/// Putting a bulk costs less than putting each record, and all outcomes arrive together. The order
+/// of its records, and of other records, is the same either way.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Bulk {
     /// Keys and data, each key before its data.
     bytes: Vec<u8>,
-    /// Where each record ends.
+    /// End of each record in `bytes`.
     ends: Vec<RecordEnd>,
-    /// Explicit hash keys, by the places of their records.
+    /// Explicit hash keys with the index of their record, in ascending order.
     explicit: Vec<(usize, HashKey)>,
 }
 
-/// Where a record's key ends, and where its data do.
+/// End offsets of a record's key and of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RecordEnd {
     key: usize,
@@ -147,9 +148,9 @@ struct RecordEnd {
 /// A record of a bulk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BulkRecord<'a> {
-    /// The key, and the data behind it.
+    /// The key, followed by the data.
     pub(super) both: &'a [u8],
-    /// Bytes of the key.
+    /// Size of the key in bytes.
     pub(super) key_len: usize,
 }
 
@@ -164,64 +165,64 @@ impl<'a> BulkRecord<'a> {
         &self.both[self.key_len..]
     }
 
-    /// What it takes of the buffer.
+    /// Returns the bytes that the record occupies in the buffer.
     #[inline]
     fn cost(&self) -> usize {
         cost(self.key_len, self.both.len() - self.key_len)
     }
 }
 
-/// Why a bulk was not taken. Nothing of it was put; it is given back.
+/// Reason why a bulk was not accepted. None of its records was put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{why}", at.map(|at| format!("record {at} of the bulk, counted from 0: ")).unwrap_or_default())]
 pub struct PutBulkError {
-    /// The place of the record that can't be put, from 0. `None` if it is not for a record.
+    /// Index of the record that cannot be put, from 0. `None` if the reason is not a record.
     pub at: Option<usize>,
-    /// What stands against it.
+    /// The reason.
     #[source]
     pub why: PutError,
-    /// The records.
+    /// The bulk, unchanged.
     pub bulk: Bulk,
 }
 
 impl PutBulkError {
-    /// The producer is closed.
+    /// Returns the error of a put to a closed producer.
     pub(super) fn closed(bulk: Bulk) -> Self {
         Self { at: None, why: PutError::Closed, bulk }
     }
 }
 
-/// Why a bulk was not taken at once. Nothing of it was put.
+/// Reason why a bulk was not accepted without waiting. None of its records was put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TryPutBulkError {
-    /// The buffer has no room for all of it now. It is given back.
+    /// The buffer has not enough free space for all of it now. Contains the bulk.
     #[error("the producer's buffer is full: try again later, or wait with `put_bulk`")]
     Full(Bulk),
-    /// It can't be taken at all.
+    /// The bulk cannot be accepted at all.
     #[error(transparent)]
     Refused(#[from] PutBulkError),
 }
 
 impl fmt::Debug for Bulk {
-    /// How much it is, and not all of it.
+    /// Formats the number of records and bytes, not the content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bulk").field("records", &self.len()).field("bytes", &self.bytes()).finish()
     }
 }
 
 impl Bulk {
-    /// No records yet.
+    /// Creates an empty bulk.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No records yet, and memory for so many, with so many bytes of keys and data together.
+    /// Creates an empty bulk with memory for `records` records and `bytes` bytes of keys and data.
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
         let (bytes, ends) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
         Self { bytes, ends, explicit: Vec::new() }
     }
 
-    /// Adds a record. It is copied.
+    /// Appends a copy of a record.
     #[inline]
     pub fn push(&mut self, key: impl AsRef<str>, data: impl AsRef<[u8]>) {
         self.bytes.extend_from_slice(key.as_ref().as_bytes());
@@ -230,28 +231,30 @@ impl Bulk {
         self.ends.push(RecordEnd { key, data: self.bytes.len() });
     }
 
-    /// Adds a record that goes to the shard that takes this hash, instead of the key's.
+    /// Appends a copy of a record, routed to the shard that owns `hash` instead of the hash of its
+    /// key.
     pub fn push_explicit(&mut self, key: impl AsRef<str>, data: impl AsRef<[u8]>, hash: HashKey) {
         self.explicit.push((self.ends.len(), hash));
         self.push(key, data);
     }
 
-    /// How many records these are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the bulk has no records.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The bytes of all keys and data.
+    /// Returns the size of all keys and data in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes out the record at a place: one that is refused, say. Those behind it are moved.
+    /// Removes and returns record `at`, for example one that was refused. Later records move up by
+    /// one. Returns `None` if there is no such record.
     pub fn remove(&mut self, at: usize) -> Option<NewRecord> {
         if at >= self.len() {
             return None;
@@ -275,7 +278,7 @@ impl Bulk {
         Some(record)
     }
 
-    /// The record at a place.
+    /// Returns the key and data of record `at`.
     #[inline]
     pub(super) fn part(&self, at: usize) -> BulkRecord<'_> {
         let from = if at == 0 { 0 } else { self.ends[at - 1].data };
@@ -283,7 +286,7 @@ impl Bulk {
         BulkRecord { both: &self.bytes[from..data], key_len: key - from }
     }
 
-    /// The explicit hash key of the record at a place.
+    /// Returns the explicit hash key of record `at`.
     #[inline]
     pub(super) fn explicit(&self, at: usize) -> Option<HashKey> {
         if self.explicit.is_empty() {
@@ -293,13 +296,13 @@ impl Bulk {
         Some(self.explicit[found].1)
     }
 
-    /// What each takes of the buffer.
+    /// Returns the bytes that each record occupies in the buffer.
     pub(super) fn costs(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.len()).map(|at| self.part(at).cost())
     }
 
-    /// What all of them take of the buffer, if the stream takes each. Otherwise the first that it
-    /// does not take.
+    /// Returns the bytes that all records occupy in the buffer. If the stream does not accept a
+    /// record, returns the index and error of the first such record.
     pub(super) fn check(&self, max_bytes: usize) -> Result<usize, (usize, PutError)> {
         let mut sum = 0_usize;
         for at in 0..self.len() {
@@ -323,7 +326,7 @@ impl Extend<NewRecord> for Bulk {
 }
 
 impl<K: AsRef<str>, D: AsRef<[u8]>> FromIterator<(K, D)> for Bulk {
-    /// Of keys and data.
+    /// Collects pairs of key and data.
     fn from_iter<I: IntoIterator<Item = (K, D)>>(records: I) -> Self {
         let mut bulk = Self::new();
         records.into_iter().for_each(|(key, data)| bulk.push(key, data));

@@ -1,4 +1,4 @@
-//! What a producer tells of itself: events, and counts with KPL's meanings.
+//! Events and counts of a producer. The counts have the KPL's meanings.
 
 use super::completions::TicketSlot;
 use super::config::ProducerId;
@@ -10,32 +10,32 @@ use anabranch_model::produce::{EntryResult, MachineNotice, PutReply, PutRequest}
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the start. KPL's names for them are in parentheses.
+/// Counts since the start. The KPL's names are in parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProducerStats {
-    /// Records that were accepted (`UserRecordsReceived`).
+    /// Records accepted (`UserRecordsReceived`).
     pub received: u64,
-    /// Of these, those without an outcome (`UserRecordsPending`).
+    /// Records accepted and still without an outcome (`UserRecordsPending`).
     pub pending: u64,
-    /// Records that were placed (`UserRecordsPut`).
+    /// Records placed (`UserRecordsPut`).
     pub placed: u64,
-    /// Bytes of data that were placed (`UserRecordsDataPut`).
+    /// Bytes of data placed (`UserRecordsDataPut`).
     pub placed_bytes: u64,
-    /// Records that were rejected.
+    /// Records rejected.
     pub rejected: u64,
-    /// Records of which nobody knows.
+    /// Records with an unknown outcome.
     pub unknown: u64,
-    /// Requests that were sent.
+    /// Requests sent.
     pub requests: u64,
-    /// Containers that were sent, each time (`KinesisRecordsPut`).
+    /// Kinesis records sent, every attempt counted (`KinesisRecordsPut`).
     pub kinesis_records: u64,
-    /// Containers that failed, each time (`AllErrors`).
+    /// Kinesis records that failed, every attempt counted (`AllErrors`).
     pub errors: u64,
-    /// Containers that had to be sent again because they were not where they belong.
+    /// Kinesis records that landed in the wrong shard and had to be sent again.
     pub misrouted: u64,
 }
 
-/// The counts as they are kept.
+/// The counters behind [`ProducerStats`].
 #[derive(Debug, Default)]
 pub(super) struct ProducerCounters {
     received: AtomicU64,
@@ -52,7 +52,7 @@ pub(super) struct ProducerCounters {
 impl ProducerCounters {
     pub(super) fn stats(&self) -> ProducerStats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        // Outcomes first: a record is received before it has one.
+        // Outcomes are read first, because a record counts as received before it has one.
         let (placed, rejected, unknown) =
             (read(&self.placed), read(&self.rejected), read(&self.unknown));
         let received = read(&self.received);
@@ -71,16 +71,15 @@ impl ProducerCounters {
     }
 }
 
-/// Tells events and keeps the counts.
+/// Emits events and keeps the counts.
 #[derive(Debug)]
 pub(super) struct Reporter {
-    /// The stream, which every event names.
+    /// Named in every event.
     stream: StreamName,
-    /// The producer, which every event names too.
+    /// Named in every event.
     producer: ProducerId,
-    /// Who listens.
+    /// The listener.
     events: Events,
-    /// The counts.
     counts: Arc<ProducerCounters>,
 }
 
@@ -123,7 +122,7 @@ impl Reporter {
         });
     }
 
-    /// A reply came, or the call failed with all its containers.
+    /// Reports a reply, or a failed call, which fails all its Kinesis records.
     pub(super) fn answered(&self, reply: &PutReply, containers: usize, took_ms: u64) {
         let failed = match reply {
             Ok(entries) => {
@@ -180,7 +179,7 @@ impl Reporter {
         self.events.emit(ProducerEvent::Unknown { stream, producer, records, pending });
     }
 
-    /// Tells of every record that is left: nobody knows.
+    /// Reports every record that is left as unknown.
     pub(super) fn given_up(&self) {
         let left = usize::try_from(self.counts.stats().pending).unwrap_or(usize::MAX);
         if left > 0 {
@@ -195,7 +194,7 @@ impl Reporter {
         self.events.emit(ProducerEvent::Rejected { stream, producer, records, why, pending });
     }
 
-    /// Tells of records that were accepted and not even looked at when the producer ended.
+    /// Reports records that were accepted but never taken by the driver.
     pub(super) fn never_taken(&self, records: usize) {
         if records > 0 {
             self.received(records);
@@ -243,7 +242,7 @@ impl Reporter {
         PutSummary { placed: stats.placed, rejected: stats.rejected, unknown: stats.unknown }
     }
 
-    /// Tells of records that a producer was dropped with.
+    /// Reports records that were outstanding when the producer was dropped.
     pub(super) fn abandoned(&self, records: usize) {
         if records > 0 {
             tracing::warn!(

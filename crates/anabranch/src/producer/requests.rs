@@ -1,4 +1,4 @@
-//! The two calls that a producer makes while it runs, each with a time-out.
+//! The two service calls of a running producer, each with a time-out.
 
 use crate::clock::Clock;
 use crate::stream::api::{
@@ -11,35 +11,35 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time for connecting and for the service itself, where the upload sets the time-out.
+/// Allowance for connecting and for the service itself when the upload determines the time-out.
 const SERVICE_MS: u64 = 5_000;
-/// Below this the time-out is what was asked for.
+/// Uploads below this size do not extend the time-out.
 const SMALL_UPLOAD: u64 = 64 * 1024;
 
-/// What a call needs. Clones share everything.
+/// Client for the producer's calls. Clones share everything.
 #[derive(Debug)]
 pub(super) struct Requester<A> {
     pub(super) api: Arc<A>,
     pub(super) stream: StreamName,
     pub(super) clock: Clock,
-    /// After how long a call counts as lost. A put has longer when its upload needs longer.
+    /// Time after which a call counts as lost. A put gets more if its upload needs more.
     pub(super) timeout_ms: u64,
-    /// Bytes of all puts that are under way.
+    /// Bytes of all puts in flight.
     pub(super) uploading: UploadMeter,
 }
 
-/// Counts the bytes of puts that are under way. They share the uplink.
+/// Counts the bytes of the puts in flight, which share the uplink.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UploadMeter(Arc<AtomicU64>);
 
-/// Bytes that are under way, until it is dropped.
+/// Bytes of one put in flight; subtracted when dropped.
 struct UploadGuard {
     bytes: u64,
     all: UploadMeter,
 }
 
 impl UploadMeter {
-    /// Counts a request. Returns its upload and the bytes that are under way with it.
+    /// Adds a request. Returns its guard and the bytes in flight, its own included.
     fn add(&self, bytes: u64) -> (UploadGuard, u64) {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         (UploadGuard { bytes, all: self.clone() }, before.saturating_add(bytes))
@@ -52,8 +52,8 @@ impl Drop for UploadGuard {
     }
 }
 
-/// Returns how long a put may take while `uploading` bytes are under way, its own included: the
-/// time that was asked for, or what a slow uplink needs if that is more.
+/// Returns the time-out of a put while `uploading` bytes are in flight, its own included. This is
+/// the requested time-out, or what a slow uplink needs if that is longer.
 fn put_timeout_ms(asked_ms: u64, uploading: u64) -> u64 {
     let upload_ms = u64::try_from(upload_time(uploading).as_millis()).unwrap_or(u64::MAX);
     asked_ms.max(if uploading < SMALL_UPLOAD { 0 } else { SERVICE_MS.saturating_add(upload_ms) })
@@ -72,7 +72,7 @@ impl<A> Clone for Requester<A> {
 }
 
 impl<A: StreamApi> Requester<A> {
-    /// Sends a request.
+    /// Sends a request and returns its reply.
     pub(super) async fn put(self, request: PutRequest) -> PutReply {
         let PutRequest { entries, single, after, .. } = request;
         let bytes = entries.iter().map(|entry| entry.data.len() + entry.key.as_str().len());
@@ -98,7 +98,7 @@ impl<A: StreamApi> Requester<A> {
         }
     }
 
-    /// Reads the list of shards.
+    /// Reads the shard list: all shards if `full`, otherwise the open ones.
     pub(super) async fn shards(self, full: bool) -> ShardListResult {
         let filter = if full { ShardFilter::All } else { ShardFilter::AtLatest };
         let call = self.api.list_shards(&self.stream, filter);
@@ -106,7 +106,7 @@ impl<A: StreamApi> Requester<A> {
         list.map(|list| list.shards).map_err(|error| error.fault)
     }
 
-    /// Gives a call up when its time is over: it may still take effect.
+    /// Cancels a call after `timeout_ms`. The call may still take effect.
     async fn with_timeout<T>(
         &self,
         timeout_ms: u64,
@@ -151,7 +151,7 @@ mod tests {
             (10_000, 100_000, 10_000),
             (10_000, MIB, 13_000),
             (60_000, MIB, 60_000),
-            // At 500 KB/s 8 MiB take 17 s, and 32 MiB take 67 s.
+            // At 128 KiB/s, 8 MiB take 64 s and 32 MiB take 256 s.
             (10_000, 8 * MIB, 69_000),
             (60_000, 8 * MIB, 69_000),
             (600_000, 8 * MIB, 600_000),

@@ -1,26 +1,27 @@
-//! A registration of a fan-out consumer that was refused for a limit: for which one.
+//! Tells apart the limits behind a refused fan-out consumer registration.
 //!
-//! `LimitExceededException` stands for three limits. Two pass by themselves: five calls a second,
-//! and five consumers that are being created at once. The third, the number of consumers of a
-//! stream, holds until one is removed. The service documents no message for it, so the consumers
-//! are counted.
+//! `LimitExceededException` stands for three limits. Two clear by themselves: five calls a second,
+//! and five consumers in the state CREATING at once. The third, the number of consumers per stream,
+//! holds until one is removed. The service documents no message for it, so the consumers are
+//! counted.
 
 use anabranch_model::limits;
 use anabranch_model::retry::Fault;
 
-/// Consumers of one account that may be in the state CREATING at once.
+/// Maximum number of consumers in the state CREATING at once.
 const CREATING_AT_ONCE: usize = 5;
-/// How the service begins its message when calls come too fast.
+/// Start of the service's message when calls come too fast.
 #[cfg(feature = "aws")]
 const TOO_FAST: &str = "Rate exceeded";
 
-/// Whether the message alone shows that calls came too fast.
+/// Returns true if the message alone shows that calls came too fast.
 #[cfg(feature = "aws")]
 pub(super) fn is_rate(message: &str) -> bool {
     message.contains(TOO_FAST)
 }
 
-/// What the refusal means on a stream with so many consumers, some of them being created.
+/// Returns the fault of a refusal on a stream with `registered` consumers, `creating` of which are
+/// being created.
 pub(super) fn fault(registered: usize, creating: usize) -> Fault {
     if registered >= limits::STREAM_MAX_CONSUMERS && creating < CREATING_AT_ONCE {
         Fault::LimitReached

@@ -1,4 +1,4 @@
-//! A subscription as a `Stream`, made from a source that is asked for one event after another.
+//! Adapts an event source, which yields one event per call, to a subscription's `Stream`.
 
 use super::api::{StreamError, Subscription, SubscriptionEvent};
 use futures_core::Stream;
@@ -6,24 +6,24 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Where the events of a subscription come from.
+/// The source of a subscription's events.
 pub(crate) trait EventSource: Send + Sized + 'static {
-    /// The next event; `None` at the end.
+    /// Returns the next event, or `None` at the end.
     fn next(
         &mut self,
     ) -> impl Future<Output = Option<Result<SubscriptionEvent, StreamError>>> + Send;
 }
 
-/// What a wait for one event gives back: the source, to be asked again, and the event.
+/// Result of waiting for one event: the source, for the next call, and the event.
 type EventFuture<S> = (S, Option<Result<SubscriptionEvent, StreamError>>);
 
-/// Asks a source for one event at a time. After an error or the end it is not asked again.
+/// Polls a source for one event at a time. After an error or the end it is not polled again.
 struct EventStream<S> {
-    /// The wait for the next event, with the source inside; `None` when it is over.
+    /// The wait for the next event, which owns the source. `None` at the end.
     turn: Option<Pin<Box<dyn Future<Output = EventFuture<S>> + Send>>>,
 }
 
-/// The events of `source`.
+/// Returns the events of `source` as a subscription.
 pub(crate) fn of_source<S: EventSource>(source: S) -> Subscription {
     Box::pin(EventStream { turn: Some(turn(source)) })
 }

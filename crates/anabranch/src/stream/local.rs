@@ -1,4 +1,4 @@
-//! The local stream in process: the engine's own operations, without HTTP and without copies.
+//! [`StreamApi`] on the in-process local stream: calls the engine directly, without HTTP or copies.
 
 use super::api::{
     ChildShard, FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom,
@@ -22,28 +22,28 @@ use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The local stream in process. Clones share one engine.
+/// The in-process local stream. Clones share one engine.
 ///
-/// Faults that are set on the engine strike here too: a delay waits by the engine's clock, and a
-/// lost reply is [`Fault::ReplyLost`].
+/// Fault rules set on the engine apply here too: a delay waits on the engine's clock, and a lost
+/// reply is [`Fault::ReplyLost`].
 #[derive(Clone, Debug)]
 pub struct LocalKinesis {
-    /// The streams.
     engine: Arc<Engine>,
 }
 
 impl LocalKinesis {
-    /// The streams of `engine`.
+    /// Returns a client of the streams of `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Makes one call: waits as the fault rules say, and until what it did is durable.
+    /// Makes one call: waits for the delay of the fault rules, runs `operation`, and waits until
+    /// its effect is durable.
     async fn call<T>(
         &self,
         call: LocalCall<'_>,
@@ -59,7 +59,7 @@ impl LocalKinesis {
         Ok(reply)
     }
 
-    /// A call to a stream, or to one of its shards.
+    /// Makes a call to a stream, or to one of its shards.
     async fn call_stream<T>(
         &self,
         operation: Operation,
@@ -72,7 +72,7 @@ impl LocalKinesis {
         self.call(LocalCall { operation, stream, shard }, delay_ms, body).await
     }
 
-    /// The error of a registration that a limit refused, once it is known which limit.
+    /// Returns `error` with the fault of the limit that refused the registration.
     fn by_which_limit(&self, stream: &StreamSummary, error: StreamError) -> StreamError {
         let request = op::list_stream_consumers::Request {
             stream: StreamTarget::by_arn(&stream.arn),
@@ -87,13 +87,13 @@ impl LocalKinesis {
     }
 }
 
-/// How a request names its stream: by name, or by ARN where that is what the user gave.
+/// Returns how a request names the stream: by ARN if the user gave one, otherwise by name.
 fn target(stream: &StreamName) -> StreamTarget {
     let text = stream.as_str();
     if stream.is_arn() { StreamTarget::by_arn(text) } else { StreamTarget::named(text) }
 }
 
-/// The same, borrowed.
+/// Returns the same as [`target`], borrowed.
 fn named(stream: &str) -> StreamRef<'_> {
     if is_arn(stream) {
         StreamRef { name: None, arn: Some(Cow::Borrowed(stream)) }
@@ -102,7 +102,7 @@ fn named(stream: &str) -> StreamRef<'_> {
     }
 }
 
-/// Which call, for messages.
+/// Identifies a call in error messages.
 #[derive(Clone, Copy)]
 struct LocalCall<'a> {
     operation: Operation,
@@ -124,7 +124,7 @@ impl LocalCall<'_> {
         StreamError { fault, operation, target, detail: error.to_string(), source: None }
     }
 
-    /// The engine said what it never says.
+    /// Returns the error for a reply that the engine never gives.
     fn unreadable(self, what: &str) -> StreamError {
         self.failed(&ApiError::new(ErrorKind::InternalFailure, format!("unreadable {what}")))
     }
@@ -367,13 +367,13 @@ impl StreamApi for LocalKinesis {
 
 /// A live subscription of the engine.
 struct LocalSubscription {
-    /// The engine, which says when records are durable.
+    /// Reports when records are durable.
     engine: Arc<Engine>,
-    /// Where the events come from.
+    /// The engine's events.
     events: anabranch_local::subscription::Subscription,
-    /// The stream's name, for messages.
+    /// Stream name, for error messages.
     stream: String,
-    /// The shard, for messages.
+    /// Shard, for error messages.
     shard: ShardId,
 }
 
@@ -399,7 +399,7 @@ impl EventSource for LocalSubscription {
     }
 }
 
-/// The stream's name in the ARN of a stream or of its consumer.
+/// Returns the stream name in the ARN of a stream or of one of its consumers.
 fn name_in(arn: &str) -> &str {
     let resource = arn.rsplit(':').find(|part| part.starts_with("stream/")).unwrap_or(arn);
     resource.split('/').nth(1).unwrap_or(resource)
@@ -419,7 +419,7 @@ fn listed(filter: ShardFilter) -> Option<op::list_shards::ShardFilter> {
     })
 }
 
-/// A place in a shard: its type, number and moment.
+/// Converts a starting position to the iterator type, sequence number and timestamp of a request.
 fn place(at: ReadFrom) -> (&'static str, Option<String>, Option<Timestamp>) {
     match at {
         ReadFrom::TrimHorizon => ("TRIM_HORIZON", None, None),

@@ -1,7 +1,7 @@
-//! Full lists of the shards: one for all shards of a stream that wait for something to be listed.
+//! Cache of full shard lists: shards of one stream that wait for a list share one call.
 //!
-//! A list of ten thousand shards is ten calls, and a shard may wait for hours. What a list proves to
-//! be gone stays gone, so an older list costs time and nothing else.
+//! A list of ten thousand shards takes ten calls, and a shard may wait for hours. A shard that a
+//! list proves to be gone stays gone, so an older list only delays.
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lineage::Lineage;
@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// For how long a list is shared, in milliseconds since its call began.
+/// Lifetime of a list, in milliseconds since its call began.
 const LISTED_FOR_MS: u64 = 30_000;
 
-/// For how long no call is made after one that failed, in milliseconds.
+/// Pause after a failed call, in milliseconds.
 const FAILED_FOR_MS: u64 = 5_000;
 
 /// The last list of each stream.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLists {
-    /// The locks are held during a call, and each holds up its own stream only.
+    /// The inner lock is held during a call, and delays only callers of the same stream.
     streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<CachedList>>>>>,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug)]
 struct CachedList {
-    /// Until when it is shared, by the worker's clock.
+    /// Time until which it is shared, by the worker's clock.
     until_ms: u64,
-    /// The list. `None`: the call failed.
+    /// The list, or `None` if the call failed.
     list: Option<Arc<Lineage>>,
 }
 
 impl ShardLists {
-    /// Returns a full list of a stream's shards that is at most half a minute old. Makes `call`
-    /// unless the last answer is young enough. `None`: the shards can't be listed.
+    /// Returns a full list of a stream's shards that is at most 30 s old. Makes `call` unless the
+    /// last answer is recent enough. Returns `None` if the shards cannot be listed.
     pub(crate) async fn get(
         &self,
         stream: &StreamName,
@@ -56,7 +56,8 @@ impl ShardLists {
     }
 
     fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<CachedList>>> {
-        // An insertion is whole before the lock goes, so a panic leaves no half of one.
+        // An insertion is complete before the lock is released, so a panic cannot leave half of
+        // one.
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.entry(stream.clone()).or_default().clone()
     }

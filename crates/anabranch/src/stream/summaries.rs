@@ -1,7 +1,7 @@
-//! The summaries of the streams: one call for all shards that want to know the same.
+//! Cache of stream summaries: shards that need the same summary share one call.
 //!
-//! `DescribeStreamSummary` is allowed 20 times a second in the whole account, and a worker may read
-//! a thousand shards.
+//! `DescribeStreamSummary` is limited to 20 calls a second per account, and a worker may read a
+//! thousand shards.
 
 use super::api::{StreamError, StreamSummary};
 use anabranch_model::ids::StreamName;
@@ -10,34 +10,33 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The last answer for each stream. Each call is made by one of those who wait for it.
+/// The last answer for each stream. One of the waiting callers makes the call.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
-    /// The locks are held during a call, and each holds up its own stream only.
+    /// The inner lock is held during a call, and delays only callers of the same stream.
     streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<CachedSummary>>>>>,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug)]
 struct CachedSummary {
-    /// When the call began, by the worker's clock.
+    /// Start of the call, by the worker's clock.
     began_ms: u64,
-    /// What the service said.
     outcome: Result<StreamSummary, SharedError>,
 }
 
-/// How old an answer may be, in milliseconds since its call began. At 0 the call has to begin after
-/// the question.
+/// Maximum age of an answer, in milliseconds since its call began. With 0, the call must begin
+/// after the question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxAge {
-    /// For a summary.
+    /// Maximum age of a summary.
     pub(crate) summary_ms: u64,
-    /// For a failure.
+    /// Maximum age of a failure.
     pub(crate) failure_ms: u64,
 }
 
 impl MaxAge {
-    /// Only a call that begins after the question counts.
+    /// Accepts only a call that begins after the question.
     pub(crate) const FRESH: Self = Self { summary_ms: 0, failure_ms: 0 };
 
     fn allows(self, answer: &CachedSummary, asked_ms: u64) -> bool {
@@ -47,8 +46,8 @@ impl MaxAge {
 }
 
 impl Summaries {
-    /// Returns the summary of a stream. Makes `call` unless the last answer is young enough; callers
-    /// that wait for the same call share its answer.
+    /// Returns the summary of a stream. Makes `call` unless the last answer is recent enough.
+    /// Callers that wait for the same call share its answer.
     pub(crate) async fn get(
         &self,
         stream: &StreamName,
@@ -70,13 +69,14 @@ impl Summaries {
     }
 
     fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<CachedSummary>>> {
-        // An insertion is whole before the lock goes, so a panic leaves no half of one.
+        // An insertion is complete before the lock is released, so a panic cannot leave half of
+        // one.
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.entry(stream.clone()).or_default().clone()
     }
 }
 
-/// An error as all who waited for the call get it.
+/// An error that all callers waiting for the call receive.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedError {
     fault: Fault,
@@ -86,13 +86,13 @@ pub(crate) struct SharedError {
 }
 
 impl SharedError {
-    /// What can be shared of an error: everything but its source, whose words `detail` has.
+    /// Copies everything except the source, whose text is in `detail`.
     pub(crate) fn of(error: &StreamError) -> Self {
         let (target, detail) = (error.target.clone(), error.detail.clone());
         Self { fault: error.fault, operation: error.operation, target, detail }
     }
 
-    /// The error again.
+    /// Converts it back to an error without a source.
     pub(crate) fn into_error(self) -> StreamError {
         let Self { fault, operation, target, detail } = self;
         StreamError { fault, operation, target, detail, source: None }
@@ -128,7 +128,7 @@ mod tests {
         let (summaries, clock) = (Summaries::default(), AtomicU64::new(0));
         let stream = StreamName::from("s");
         let minute = MaxAge { summary_ms: 60_000, failure_ms: 1_000 };
-        // The time, how old the answer may be, what a call would say, and what comes of it.
+        // Time, maximum age, result of a call if one is made, and expected result.
         for (at_ms, max_age, call, want) in [
             (0, minute, Ok(1), Some(1)),
             (0, MaxAge::FRESH, Ok(2), Some(2)),

@@ -1,4 +1,4 @@
-//! How AWS is reached: what the environment says, and what a caller says otherwise.
+//! Region, credentials and endpoint for AWS, from the environment or from the caller.
 
 use super::{AwsKinesis, fault};
 use crate::http_client::{HttpClient, HttpSetupError};
@@ -8,59 +8,60 @@ use aws_types::SdkConfig;
 use aws_types::region::Region;
 use std::error::Error;
 
-/// What a caller says about AWS. What is left out comes from the environment: its variables, the
-/// profile, the role of the machine.
+/// Overrides for the connection to AWS. A field that is `None` is taken from the environment:
+/// variables, the profile, or the role of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct AwsAccess {
-    /// The address of the service, for all of its clients.
+    /// Endpoint URL, for all services.
     pub endpoint: Option<String>,
-    /// The region.
+    /// Region name.
     pub region: Option<String>,
-    /// The profile of the shared configuration files.
+    /// Profile in the shared configuration files.
     pub profile: Option<String>,
-    /// The credentials to sign with.
+    /// Credentials for signing.
     pub credentials: Option<Credentials>,
 }
 
-/// Why the SDK can't be set up from the environment.
+/// Reason why the SDK cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum AwsSetupError {
-    /// Nothing says which region.
+    /// No region is set.
     #[error(
         "no AWS region is set: set AWS_REGION, or `region` in the profile that AWS_PROFILE names"
     )]
     NoRegion,
-    /// Nothing gives credentials.
+    /// No credentials were found.
     #[error(
         "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
          AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or run where a role is attached; \
          a local stream takes any value"
     )]
     NoCredentials {
-        /// What the providers said.
+        /// Messages of the credentials providers.
         detail: String,
-        /// The error below.
+        /// The underlying error.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The environment names a proxy or certificate authorities that can't be used.
+    /// The environment names a proxy or certificate authorities that cannot be used.
     #[error(transparent)]
     Http(#[from] HttpSetupError),
 }
 
-/// Kinesis with the region, credentials and endpoint of the environment: its variables, the
-/// profile, the role of the machine.
+/// Returns a Kinesis client with the region, credentials and endpoint of the environment:
+/// variables, the profile, or the role of the machine.
 pub async fn from_env() -> Result<AwsKinesis, AwsSetupError> {
     Ok(AwsKinesis::new(&config_from_env().await?))
 }
 
-/// The configuration that [`from_env`] uses, for other clients of the same application.
+/// Returns the configuration that [`from_env`] uses, for other AWS clients of the same application.
 pub async fn config_from_env() -> Result<SdkConfig, AwsSetupError> {
     AwsAccess::default().config().await
 }
 
 impl AwsAccess {
-    /// The configuration for all clients of the application.
+    /// Loads the configuration for all AWS clients of the application, and checks that it has a
+    /// region and credentials.
     pub async fn config(self) -> Result<SdkConfig, AwsSetupError> {
         let loader = aws_config::defaults(BehaviorVersion::latest());
         let mut loader = loader.http_client(HttpClient::from_env()?);

@@ -1,7 +1,8 @@
-//! The calls of the seam, each one request of the SDK.
+//! [`StreamApi`] on the AWS SDK: one SDK request per call.
 //!
-//! What the SDK takes for a request under way has thousands of bytes, and each shard has a task that
-//! may make any of them. So it is made apart from the task, when it is needed.
+//! The future of an SDK request takes thousands of bytes, and each shard has a task that may make
+//! any of these calls. The futures are therefore boxed, so that the task only pays for the one in
+//! use.
 
 use super::super::api::{
     FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
@@ -24,7 +25,8 @@ use aws_sdk_kinesis::types::{
     self, PutRecordsRequestEntry, ShardFilterType, ShardIteratorType, StartingPosition,
 };
 
-/// How a request names its stream: by name, or by ARN where that is what the user gave.
+/// Returns how a request names the stream, as name and ARN: by ARN if the user gave one, otherwise
+/// by name.
 fn target(stream: &StreamName) -> (Option<String>, Option<String>) {
     let text = stream.as_str().to_owned();
     if stream.is_arn() { (None, Some(text)) } else { (Some(text), None) }
@@ -58,21 +60,22 @@ impl StreamApi for AwsKinesis {
         let mut page = page.map_err(|error| call.failed(error))?;
         let mut shards = Vec::new();
         loop {
-            // The service lists the shards of every page, be there none. A reply without a list
-            // came from somebody else, and must not pass for a stream without shards.
+            // The service sends a list on every page, even an empty one. A reply without a list did
+            // not come from Kinesis, and must not pass for a stream without shards.
             let listed = page.shards.ok_or_else(|| call.unreadable("list of shards", "absent"))?;
             for shard in listed {
                 shards.push(call.shard(shard)?);
             }
             let Some(token) = page.next_token else {
-                // Every stream has a shard, so an empty list is nobody's. Before the stream was made
-                // none was open.
+                // Every stream has a shard, so an empty list did not come from Kinesis. The
+                // exception is a timestamp before the stream was created, when no shard was open.
                 if shards.is_empty() && !matches!(filter, ShardFilter::AtTimestamp(_)) {
                     return Err(call.unreadable("list of shards", "empty"));
                 }
                 return Ok(ShardList { shards, service_ms: first_date.ms() });
             };
-            // A token stands for the stream and the filter; the service refuses both beside it.
+            // The token implies the stream and the filter. The service rejects both next to a
+            // token.
             let next = self.client.list_shards().next_token(token).set_max_results(page_size);
             page = Box::pin(next.send()).await.map_err(|error| call.failed(error))?;
         }
@@ -118,8 +121,8 @@ impl StreamApi for AwsKinesis {
             Some(records) => records,
             None => call.records(reply.records)?,
         };
-        // Without an iterator it is the end of the shard. The service says so beside other things;
-        // a reply that says nothing at all came from somebody else.
+        // A reply without an iterator marks the end of the shard. Kinesis then sends other members;
+        // a reply without any did not come from Kinesis.
         let says_nothing = reply.next_shard_iterator.is_none()
             && reply.millis_behind_latest.is_none()
             && reply.child_shards.is_none()
@@ -168,7 +171,7 @@ impl StreamApi for AwsKinesis {
     ) -> Result<FanOutConsumer, StreamError> {
         let call = consumer_call("DescribeStreamConsumer", &stream.arn);
         let request = self.client.describe_stream_consumer();
-        // A consumer of a stream of another account is found by its own ARN only.
+        // A consumer on a stream of another account can only be described by its own ARN.
         let request = if is_arn(name) {
             request.consumer_arn(name)
         } else {
@@ -202,7 +205,8 @@ impl StreamApi for AwsKinesis {
         let position = position.map_err(|error| call.unreadable("position", &error.to_string()))?;
         let request = self.client.subscribe_to_shard().consumer_arn(arn);
         let request = request.shard_id(shard.as_str()).starting_position(position);
-        // A quiet subscription is not a stalled one, and has a time-out of its own.
+        // The stalled-stream protection would end a quiet subscription. Subscriptions have their
+        // own time-out.
         let quiet = StalledStreamProtectionConfig::disabled();
         let quiet = aws_sdk_kinesis::Config::builder().stalled_stream_protection(quiet);
         let request = request.customize().config_override(quiet);
@@ -262,10 +266,10 @@ impl StreamApi for AwsKinesis {
 }
 
 impl AwsKinesis {
-    /// The error of a registration that a limit refused, once it is known which limit.
+    /// Returns `error` with the fault of the limit that refused the registration.
     async fn by_which_limit(&self, stream: &StreamSummary, error: StreamError) -> StreamError {
         let list = self.client.list_stream_consumers().stream_arn(&stream.arn);
-        // One page holds more than any stream may have.
+        // One page holds more consumers than a stream may have.
         let list = list.max_results(100);
         let reply =
             self.send_with_fallback(CallEffect::Reads, || Box::pin(list.clone().send())).await;
@@ -304,7 +308,7 @@ fn listed(filter: ShardFilter) -> Option<types::ShardFilter> {
     Some(builder.build().expect("a filter needs its type only, which is set"))
 }
 
-/// A place in a shard: its type, number and moment.
+/// Converts a starting position to the iterator type, sequence number and timestamp of a request.
 fn place(at: ReadFrom) -> (ShardIteratorType, Option<String>, Option<DateTime>) {
     match at {
         ReadFrom::TrimHorizon => (ShardIteratorType::TrimHorizon, None, None),

@@ -1,4 +1,4 @@
-//! The service's own clock, from the `Date` of a reply.
+//! The service's clock, read from the `Date` header of a reply.
 
 use aws_sdk_kinesis::config::interceptors::BeforeDeserializationInterceptorContextRef;
 use aws_sdk_kinesis::config::{ConfigBag, Intercept, RuntimeComponents};
@@ -6,12 +6,12 @@ use aws_sdk_kinesis::error::BoxError;
 use aws_sdk_kinesis::primitives::{DateTime, DateTimeFormat};
 use std::sync::{Arc, OnceLock};
 
-/// Keeps the `Date` of the one reply that it sees.
+/// Interceptor that stores the `Date` of the one reply that it sees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplyDate(Arc<OnceLock<u64>>);
 
 impl ReplyDate {
-    /// The date in milliseconds since 1970, if the reply had one.
+    /// Returns the date in milliseconds since 1970, if the reply had one.
     pub(super) fn ms(&self) -> Option<u64> {
         self.0.get().copied()
     }
@@ -31,7 +31,7 @@ impl Intercept for ReplyDate {
         let text = context.response().headers().get("date");
         let date = text.and_then(|text| DateTime::from_str(text, DateTimeFormat::HttpDate).ok());
         if let Some(ms) = date.and_then(|date| u64::try_from(date.to_millis().ok()?).ok()) {
-            // One reply, one date: a second one is not looked at.
+            // There is one reply and one date; a second one is ignored.
             let _ = self.0.set(ms);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Sending a request, and sending it again in JSON where CBOR was not understood.
+//! Sends a request, and sends it again in JSON if the endpoint does not understand CBOR.
 
 use super::AwsKinesis;
 use crate::stream::cbor::wire_format::WireFormat;
@@ -6,18 +6,20 @@ use aws_sdk_kinesis::error::SdkError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use std::future::Future;
 
-/// What a repeated call may do.
+/// Effect of sending a call twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallEffect {
-    /// Nothing that one call does not.
+    /// None: the call only reads.
     Reads,
-    /// Something twice, if the first one took effect.
+    /// The call may take effect twice.
     Writes,
 }
 
 impl AwsKinesis {
-    /// Sends what `send` makes. Where the endpoint shows by its answer that it does not speak CBOR,
-    /// what `send` makes next is JSON; it is sent at once, unless the first may have taken effect.
+    /// Sends the request that `send` builds.
+    ///
+    /// If the reply shows that the endpoint does not speak CBOR, later requests are JSON. This one
+    /// is then sent again at once, unless the first may have taken effect.
     pub(super) async fn send_with_fallback<T, E, F>(
         &self,
         effect: CallEffect,

@@ -1,4 +1,4 @@
-//! What an error of the SDK means to a caller.
+//! Maps errors of the SDK to [`Fault`]s.
 
 use super::super::api::StreamError;
 use crate::http_client::CallError;
@@ -8,14 +8,14 @@ use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use std::error::Error;
 use std::fmt::Write as _;
 
-/// Which call, for messages.
+/// Identifies a call in error messages.
 #[derive(Clone, Copy)]
 pub(super) struct AwsCall<'a> {
-    /// The operation's name.
+    /// Operation name.
     pub(super) operation: &'static str,
-    /// The stream, by name or ARN.
+    /// Stream, by name or ARN.
     pub(super) stream: &'a str,
-    /// The shard, where there is one.
+    /// Shard, if the call is about one.
     pub(super) shard: Option<&'a ShardId>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> AwsCall<'a> {
         Self { operation, stream: stream.as_str(), shard: None }
     }
 
-    /// The call failed.
+    /// Converts an SDK error.
     pub(super) fn failed<E, R>(self, error: SdkError<E, R>) -> StreamError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -34,7 +34,7 @@ impl<'a> AwsCall<'a> {
         self.failed_by(code.as_deref().unwrap_or_default(), error)
     }
 
-    /// The call failed with a service error of the given name, or without one.
+    /// Converts an SDK error that has the service error name `name`, which may be empty.
     pub(super) fn failed_by<E, R>(self, name: &str, error: SdkError<E, R>) -> StreamError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -51,13 +51,13 @@ impl<'a> AwsCall<'a> {
         self.error(fault, detail, Some(Box::new(error)))
     }
 
-    /// The reply has a value that can't be read.
+    /// Returns the error for a value in the reply that cannot be parsed.
     pub(super) fn unreadable(self, what: &str, value: &str) -> StreamError {
         let shown: String = value.chars().take(80).collect();
         self.error(Fault::Internal, format!("the reply's {what} can't be read: {shown:?}"), None)
     }
 
-    /// Nothing came for too long.
+    /// Returns the error for a subscription without an event for [`super::SILENCE_TIMEOUT`].
     pub(super) fn timed_out(self) -> StreamError {
         let seconds = super::SILENCE_TIMEOUT.as_secs();
         self.error(Fault::ReplyLost, format!("no event came for {seconds} s"), None)
@@ -77,9 +77,9 @@ impl<'a> AwsCall<'a> {
     }
 }
 
-/// A reply as it came, which may have an HTTP status.
+/// A raw reply, which may have an HTTP status.
 pub(super) trait HttpStatus {
-    /// The HTTP status.
+    /// Returns the HTTP status, if there is one.
     fn status(&self) -> Option<u16>;
 }
 
@@ -107,12 +107,12 @@ fn classify<
             let message = service.err().message().unwrap_or_default();
             Fault::of_words(name, service.raw().status(), message)
         }
-        // A good reply that can't be read, or a bad one without a name.
+        // A successful reply that cannot be parsed, or a failed one without an error name.
         SdkError::ResponseError(reply) => match reply.raw().status() {
             None | Some(200..=299) => Fault::ReplyLost,
             status => Fault::of("", status),
         },
-        // It was not even made, or its address or credentials were not found.
+        // The request could not be built, or its endpoint or credentials were not found.
         SdkError::ConstructionFailure(_) => match classify_unsent(error) {
             Fault::CredentialsExpired => Fault::CredentialsExpired,
             _ => Fault::NotSent,
@@ -122,15 +122,15 @@ fn classify<
     }
 }
 
-/// The request may not have left. Only what proves it is believed; the SDK keeps the proof in the
-/// errors below its own.
+/// Classifies an error of a request that may not have left. Only proof that it did not leave counts
+/// as [`Fault::NotSent`]. The SDK keeps that proof in the sources of its own errors.
 fn classify_unsent(error: &(dyn Error + 'static)) -> Fault {
     let mut below = Some(error);
     while let Some(error) = below {
         if let Some(call) = error.downcast_ref::<CallError>() {
             return if call.is_not_applied() { Fault::NotSent } else { Fault::ReplyLost };
         }
-        // An HTTP client of the user's own.
+        // Errors of a user-supplied HTTP client.
         let refused = error
             .downcast_ref::<std::io::Error>()
             .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
@@ -143,7 +143,7 @@ fn classify_unsent(error: &(dyn Error + 'static)) -> Fault {
             return Fault::NotSent;
         }
         if text.contains("credentials") {
-            // A provider that can't be reached now may be later.
+            // A credentials provider that cannot be reached now may be reachable later.
             return Fault::CredentialsExpired;
         }
         below = error.source();
@@ -151,7 +151,7 @@ fn classify_unsent(error: &(dyn Error + 'static)) -> Fault {
     Fault::ReplyLost
 }
 
-/// An error and everything below it, in one line.
+/// Formats an error and all its sources in one line.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

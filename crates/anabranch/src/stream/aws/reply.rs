@@ -1,4 +1,4 @@
-//! The SDK's values as the library's own.
+//! Converts the SDK's values to the library's types.
 
 use super::super::api::{
     ChildShard, FanOutConsumer, Placement, PutEntryResult, StreamError, StreamStatus, StreamSummary,
@@ -75,12 +75,12 @@ impl AwsCall<'_> {
         text.parse().map_err(|_| self.unreadable("sequence number", text))
     }
 
-    /// The name of a shard. The SDK has an empty text where the reply has none.
+    /// Parses a shard id. The SDK returns an empty string if the reply has none.
     pub(super) fn shard_id(self, text: String) -> Result<ShardId, StreamError> {
         if text.is_empty() { Err(self.unreadable("shard", "")) } else { Ok(text.into()) }
     }
 
-    /// A consumer. The SDK makes one of empty texts where the reply has none.
+    /// Checks a consumer. The SDK fills it with empty strings if the reply has none.
     pub(super) fn consumer(
         self,
         consumer: Option<FanOutConsumer>,
@@ -89,7 +89,7 @@ impl AwsCall<'_> {
         consumer.ok_or_else(|| self.unreadable("consumer", "absent"))
     }
 
-    /// The records, whose data and keys are moved and not copied.
+    /// Converts records. Moves their data and keys without copying.
     pub(super) fn records(self, records: Vec<types::Record>) -> Result<Vec<Record>, StreamError> {
         let record = |record: types::Record| {
             Ok(Record {
@@ -157,8 +157,8 @@ fn named(id: Option<String>) -> Option<ShardId> {
     id.filter(|id| !id.is_empty()).map(ShardId::from)
 }
 
-/// Milliseconds since 1970, the nearest; a moment before that is 0. JSON has seconds in a float,
-/// which is a little below or above the millisecond that was meant.
+/// Returns the nearest millisecond since 1970, or 0 for a time before. JSON sends seconds as a
+/// float, which may be slightly off the intended millisecond.
 fn millis(moment: DateTime) -> u64 {
     let seconds = u64::try_from(moment.secs()).ok();
     let whole = seconds.and_then(|seconds| seconds.checked_mul(1000));

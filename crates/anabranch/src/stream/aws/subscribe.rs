@@ -1,4 +1,4 @@
-//! The events of a `SubscribeToShard` call.
+//! Events of a `SubscribeToShard` call.
 
 use super::super::api::{StreamError, Subscription, SubscriptionEvent};
 use super::SILENCE_TIMEOUT;
@@ -11,7 +11,7 @@ use aws_sdk_kinesis::primitives::event_stream::EventReceiver;
 use aws_sdk_kinesis::types::SubscribeToShardEventStream as Message;
 use aws_sdk_kinesis::types::error::SubscribeToShardEventStreamError as MessageError;
 
-/// The events of a subscription of the consumer `arn` to `shard`.
+/// Returns the events of the subscription of consumer `arn` to `shard`.
 pub(super) fn events(
     messages: EventReceiver<Message, MessageError>,
     arn: &str,
@@ -22,11 +22,11 @@ pub(super) fn events(
 
 /// A live subscription.
 struct AwsSubscription {
-    /// The connection.
+    /// Receiver on the connection.
     messages: EventReceiver<Message, MessageError>,
-    /// The consumer, for messages.
+    /// Consumer ARN, for error messages.
     arn: String,
-    /// The shard, for messages.
+    /// Shard, for error messages.
     shard: ShardId,
 }
 
@@ -40,7 +40,7 @@ impl EventSource for AwsSubscription {
                 Ok(Err(error)) => return Some(Err(call.failed_by(name_of(&error), error))),
                 Ok(Ok(message)) => message?,
             };
-            // A message of another kind is one that a newer service sends; it holds no record.
+            // Other message kinds come from a newer service and hold no records.
             if let Message::SubscribeToShardEvent(event) = message {
                 return Some(call.event(event));
             }
@@ -48,7 +48,7 @@ impl EventSource for AwsSubscription {
     }
 }
 
-/// The name of an error that came as a message: the SDK keeps it in the type alone.
+/// Returns the name of an error that arrived as a message. The SDK keeps it only in the type.
 fn name_of<R>(error: &SdkError<MessageError, R>) -> &'static str {
     match error.as_service_error() {
         Some(MessageError::ResourceNotFoundException(_)) => "ResourceNotFoundException",
@@ -69,7 +69,7 @@ impl AwsCall<'_> {
         self,
         event: aws_sdk_kinesis::types::SubscribeToShardEvent,
     ) -> Result<SubscriptionEvent, StreamError> {
-        // The SDK has an empty text where the service says null, at the end of the shard.
+        // At the end of the shard the service sends null, which the SDK turns into an empty string.
         let continuation = match event.continuation_sequence_number.as_str() {
             "" => None,
             text => Some(self.sequence(text)?),

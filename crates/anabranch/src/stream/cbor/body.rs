@@ -1,4 +1,4 @@
-//! A request's body in pieces: large data are sent from where they are, and not copied.
+//! Request body in segments, so that large data are sent without copying.
 
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Pieces that are sent one after the other. Clones share their memory.
+/// Segments that are sent one after the other. Clones share their memory.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentedBody {
     all: Arc<[Bytes]>,
-    /// The one that is sent next.
+    /// Index of the segment to send next.
     next: usize,
-    /// Bytes of those that are not sent.
+    /// Bytes still to be sent.
     left: u64,
 }
 
@@ -26,12 +26,12 @@ impl SegmentedBody {
         Self { all: all.into(), next: 0, left }
     }
 
-    /// How many bytes they are together.
+    /// Returns the number of bytes still to be sent.
     pub(super) fn len(&self) -> u64 {
         self.left
     }
 
-    /// The body of a request. It can be had again.
+    /// Converts it to a request body. The body can be cloned for another attempt.
     pub(super) fn into_body(self) -> SdkBody {
         match &*self.all {
             [whole] => SdkBody::from(whole.clone()),
@@ -63,8 +63,9 @@ impl Body for SegmentedBody {
     }
 }
 
-/// What a body in pieces is signed by: its SHA-256 in hexadecimal. The SDK takes that of whole
-/// bodies only. `None` for those, and for one that is not all there.
+/// Returns the SHA-256 of a segmented body in hexadecimal, for the signature. The SDK computes it
+/// only for contiguous bodies. Returns `None` for those, and for a body whose bytes are not all
+/// available.
 pub(super) fn digest(body: &SdkBody) -> Option<String> {
     if body.bytes().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! Reads a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
+//! Decodes a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
 
 use super::records::{self, invalid};
 use super::wire_format::WireFormatState;
@@ -10,20 +10,20 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Reads one body.
+/// Decoder of one body.
 pub(super) struct CborDecoder<'a> {
-    /// Where it is in the body.
+    /// Position in the body.
     cursor: CborCursor<'a>,
-    /// The body once more, to be shared.
+    /// The same body in shareable form.
     shared: Bytes,
-    /// Whether records go to who waits for them, and not through the SDK.
+    /// True if records are captured by [`records`] instead of being built by the SDK.
     gives_records: bool,
-    /// Told when the body is not Kinesis' CBOR.
+    /// Notified when the body is not Kinesis' CBOR.
     spoken: Arc<WireFormatState>,
 }
 
 impl<'a> CborDecoder<'a> {
-    /// A decoder of `body`. `shared` holds the same bytes, if they can be shared.
+    /// Creates a decoder of `body`. `shared` holds the same bytes, if they can be shared.
     pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<WireFormatState>) -> Self {
         let shared = shared.unwrap_or_else(|| Bytes::copy_from_slice(body));
         let gives_records = records::is_wanted();
@@ -31,14 +31,14 @@ impl<'a> CborDecoder<'a> {
     }
 }
 
-/// A number that has to fit.
+/// Converts an integer to a narrower type.
 fn fit<T: TryFrom<i64>>(value: i64) -> Result<T, SerdeError> {
     T::try_from(value).map_err(|_| SerdeError::invalid_input("a number too large"))
 }
 
 impl ShapeDeserializer for CborDecoder<'_> {
-    /// An empty body is a structure without members, and a member that is null is absent. A body
-    /// that ends inside of a list or a structure is cut.
+    /// An empty body is a structure without members, and a null member is absent. A body that ends
+    /// inside a list or structure is an error.
     fn read_struct(
         &mut self,
         schema: &Schema<'_>,
@@ -165,8 +165,7 @@ mod tests {
     use crate::stream::cbor::wire_format::WireFormat;
     use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 
-    /// Reads a reply both ways: as the SDK does, and with its records in a basket. Both have to
-    /// come to the same.
+    /// Decodes a reply both as the SDK does and with captured records. Both results must agree.
     fn read(body: &[u8]) -> Result<GetRecordsOutput, SerdeError> {
         let decode = || {
             let spoken = Arc::new(WireFormatState::new(WireFormat::Cbor));
@@ -194,7 +193,7 @@ mod tests {
         whole
     }
 
-    /// One record, one child, and everything that stands beside them.
+    /// One record, one child shard, and all other members.
     const REPLY: &[u8] = b"\xa4\
         \x67Records\x81\xa4\
             \x64Data\x43abc\x6cPartitionKey\x61k\x6eSequenceNumber\x611\
@@ -218,7 +217,7 @@ mod tests {
     #[test]
     fn a_list_or_map_that_claims_more_than_the_body_has_is_refused() {
         for body in [
-            // A list of 2^56 records, of which none is there.
+            // A list that claims 2^56 records and has none.
             &b"\xa1\x67Records\x9b\x01\x00\x00\x00\x00\x00\x00\x00"[..],
             b"\xa1\x67Records\x9b\xff\xff\xff\xff\xff\xff\xff\xff",
             b"\xa1\x67Records\x9f",

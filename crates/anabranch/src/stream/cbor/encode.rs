@@ -1,4 +1,4 @@
-//! Writes an SDK input as CBOR, in the form of the SDKs for Java: containers without a length.
+//! Encodes an SDK input as CBOR like the SDKs for Java: with indefinite-length maps and arrays.
 
 use super::body::SegmentedBody;
 use anabranch_model::cbor::write;
@@ -7,18 +7,18 @@ use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeSerializer};
 use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
 use bytes::Bytes;
 
-/// Data from this size on are sent from where they are.
+/// Data of at least this size are sent in place instead of being copied.
 const APART_BYTES: usize = 16 * 1024;
 
-/// Writes one body.
+/// Encoder of one body.
 pub(super) struct CborEncoder {
-    /// What is written so far, but for what is apart.
+    /// Encoded bytes, except the data in `apart`.
     out: Vec<u8>,
-    /// Large data, and how much is written before each.
+    /// Large data, each with the number of bytes in `out` before it.
     apart: Vec<(usize, Bytes)>,
-    /// Whether the innermost container is a structure, whose members have names.
+    /// True inside a structure, whose members are preceded by their names.
     named: bool,
-    /// Whether a time was written.
+    /// True once a timestamp has been written.
     has_time: bool,
 }
 
@@ -27,7 +27,7 @@ impl CborEncoder {
         Self { out: Vec::with_capacity(512), apart: Vec::new(), named: false, has_time: false }
     }
 
-    /// The body, and whether a time is in it.
+    /// Returns the body, and true if it contains a timestamp.
     pub(super) fn finish(self) -> (SegmentedBody, bool) {
         let written = Bytes::from(self.out);
         let mut pieces = Vec::with_capacity(self.apart.len() * 2 + 1);
@@ -49,7 +49,7 @@ impl CborEncoder {
         }
     }
 
-    /// Writes what is inside a container.
+    /// Writes the content of a map or array, and closes it.
     fn inside(
         &mut self,
         named: bool,
@@ -84,7 +84,7 @@ impl ShapeSerializer for CborEncoder {
         self.inside(false, |inner| write_elements(inner))
     }
 
-    /// Keys of a map are written as texts of their own.
+    /// Keys are written by the caller as separate strings.
     fn write_map(
         &mut self,
         schema: &Schema<'_>,

@@ -5,9 +5,9 @@
 //!                 └─ or JSON ─┘            └─ by its content type
 //! ```
 //!
-//! It costs less CPU than JSON: no base64, no escapes, and record data that are slices of the
-//! reply. Credentials, signatures, endpoints and typed errors stay the SDK's. What an endpoint
-//! shows of itself decides which of the two is spoken: see [`wire_format`].
+//! CBOR costs less CPU than JSON: no base64, no escapes, and record data that are slices of the
+//! reply. Credentials, signatures, endpoints and typed errors remain the SDK's. The replies of the
+//! endpoint decide which format is used: see [`wire_format`].
 
 mod body;
 mod encode;

@@ -1,4 +1,4 @@
-//! The protocol: CBOR where it is worth it, and JSON for the rest.
+//! The SDK protocol for Kinesis: CBOR where it pays off, JSON for the rest.
 
 use super::body::{SegmentedBody, digest};
 use super::decode::CborDecoder;
@@ -28,23 +28,23 @@ use std::task::{Context, Poll, Waker};
 const ID: ShapeId<'static> = shape_id!("aws.protocols", "awsCbor1_1");
 const CONTENT_TYPE: &str = "application/x-amz-cbor-1.1";
 
-/// Calls that are always in JSON. The service has no CBOR for the events of a subscription. And a
-/// stream is known by its creation time, which must not depend on the format that a worker speaks.
+/// Calls that are always JSON. The service has no CBOR for the events of a subscription. A stream
+/// is identified by its creation time, which must not depend on the format that a worker uses.
 ///
-/// So are requests with a time in them: test doubles disagree on its unit, and a wrong one would
-/// read a stream from the wrong place.
+/// Requests with a timestamp are JSON too: test doubles disagree on its CBOR unit, and a wrong unit
+/// would read a stream from the wrong position.
 const IN_JSON: [&str; 2] = ["SubscribeToShard", "DescribeStreamSummary"];
 
-/// The SDK's protocol for Kinesis: writes CBOR or JSON, and reads whichever comes.
+/// Protocol that writes requests in CBOR or JSON, and reads replies in either format.
 #[derive(Debug)]
 pub(in crate::stream) struct KinesisProtocol {
-    /// The SDK's own.
+    /// The SDK's own JSON protocol.
     json: AwsJsonRpcProtocol,
-    /// Which is spoken.
+    /// Format detection of the endpoint.
     spoken: Arc<WireFormatState>,
 }
 
-/// How a request was written. Kept with the call, for whoever reads the reply.
+/// Format in which a request was written. Stored with the call, for the code that reads the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct RequestEncoding(WireFormat);
 
@@ -52,7 +52,7 @@ impl Storable for RequestEncoding {
     type Storer = StoreReplace<Self>;
 }
 
-/// Keeps with each call how its request was written, and what a body in pieces is signed by.
+/// Interceptor that stores the format of each request, and the payload digest of a segmented body.
 #[derive(Debug)]
 pub(in crate::stream) struct EncodingInterceptor;
 
@@ -85,7 +85,7 @@ impl KinesisProtocol {
         Self { json, spoken }
     }
 
-    /// The request in CBOR, unless it has to be in JSON.
+    /// Returns the request in CBOR, or `None` if it must be JSON.
     fn in_cbor(
         &self,
         input: &dyn SerializableStruct,
@@ -124,7 +124,7 @@ fn request(body: SegmentedBody, target: &str) -> Result<Request, SerdeError> {
     Ok(request)
 }
 
-/// Whether a reply says that it is CBOR.
+/// Returns true if the reply's content type is CBOR.
 fn is_cbor(response: &Response) -> bool {
     response.headers().get("content-type").is_some_and(|kind| kind.starts_with(CONTENT_TYPE))
 }
@@ -134,12 +134,12 @@ fn was_cbor(config: &ConfigBag) -> bool {
 }
 
 fn body(response: &Response) -> &[u8] {
-    // `None` is a body that streams, of which nothing is read here.
+    // `None` means a streaming body, which is never read here.
     response.body().bytes().unwrap_or(&[])
 }
 
-/// The body as `Bytes` that share its memory. The SDK lends a slice only, but a body that is all
-/// there can be had again, and is ready at once.
+/// Returns the body as `Bytes` that share its memory. The SDK only lends a slice. An in-memory body
+/// can be cloned, and the clone yields its bytes without waiting.
 fn shared_body(response: &Response) -> Option<Bytes> {
     let again = response.body().try_clone()?;
     let mut collect = pin!(ByteStream::new(again).collect());
@@ -230,10 +230,10 @@ impl ClientProtocolInner for KinesisProtocol {
     }
 }
 
-/// What an error body says, as far as it can be read.
+/// Returns the error name and message of a body, as far as it can be parsed.
 fn error_metadata(body: &[u8]) -> ErrorMetadata {
     let mut builder = ErrorMetadata::builder();
-    // A body that breaks off still tells what stands before the break.
+    // A truncated body still yields the members before the end.
     let _: Result<(), MalformedCbor> = (|| {
         let mut cursor = CborCursor::new(body);
         let mut members = cursor.map()?;
@@ -257,7 +257,7 @@ fn error_metadata(body: &[u8]) -> ErrorMetadata {
     builder.build()
 }
 
-/// The error with its name from the reply's header, where the body has none.
+/// Adds the error name from the reply's header if the body has none.
 fn named_by_header(metadata: ErrorMetadata, response: &Response) -> ErrorMetadata {
     match response.headers().get("x-amzn-errortype") {
         Some(name) if metadata.code().is_none() => {
@@ -267,7 +267,7 @@ fn named_by_header(metadata: ErrorMetadata, response: &Response) -> ErrorMetadat
     }
 }
 
-/// A name without the namespace before it and the address behind it.
+/// Strips the namespace before an error name and the address behind it.
 fn bare_name(name: &str) -> String {
     let name = name.rsplit('#').next().unwrap_or(name);
     name.split(':').next().unwrap_or(name).to_owned()

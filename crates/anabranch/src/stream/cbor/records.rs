@@ -1,9 +1,9 @@
-//! The records of a `GetRecords` reply, read as what they become and not as the SDK's own.
+//! Decodes the records of a `GetRecords` reply directly into the library's own type.
 //!
-//! The SDK makes a text of each number and key, and a structure of each record, all of which would
-//! be taken apart again at once: more than half of what a small record costs. So whoever asks for
-//! records puts out a basket, and the decoder of the reply lays them in. What is read in JSON goes
-//! the SDK's way.
+//! The SDK builds a string for each number and key and a structure for each record, all of which
+//! would be converted again at once. That is more than half of the cost of a small record. A caller
+//! of `GetRecords` therefore sets up a task-local slot, and the decoder stores the records there.
+//! JSON replies are decoded by the SDK.
 
 use super::wire_format::WireFormatState;
 use anabranch_model::cbor::{CborCursor, MalformedCbor};
@@ -15,16 +15,17 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::Future;
 
-/// The least bytes that a record takes in CBOR, to reserve by: its number, and three names.
+/// Minimum size of a record in CBOR, its sequence number and three member names. Limits how much
+/// memory is reserved.
 const RECORD_MIN_BYTES: usize = 64;
 
 tokio::task_local! {
-    /// Where the records of the reply go that this task waits for.
+    /// Slot for the captured records of the reply that this task waits for.
     static BASKET: RefCell<Option<Vec<Record>>>;
 }
 
-/// Waits for a reply, and gives with it the records that were read from it this way: `None` if its
-/// decoder went the SDK's way.
+/// Waits for a reply. Returns it with the captured records, or with `None` if its decoder did not
+/// capture them.
 pub(in crate::stream) async fn with_captured_records<T, E>(
     reply: impl Future<Output = Result<T, E>>,
 ) -> Result<(T, Option<Vec<Record>>), E> {
@@ -32,18 +33,18 @@ pub(in crate::stream) async fn with_captured_records<T, E>(
     BASKET.scope(RefCell::new(None), reply).await
 }
 
-/// Whether somebody waits for records.
+/// Returns true if the current task captures records.
 pub(super) fn is_wanted() -> bool {
     BASKET.try_with(|_| ()).is_ok()
 }
 
-/// Gives records to who waits for them.
+/// Stores the records for the waiting task.
 pub(super) fn capture(records: Vec<Record>) {
-    // Who no longer waits has no use for them.
+    // Without a slot, the task no longer waits for them.
     let _ = BASKET.try_with(|basket| basket.replace(Some(records)));
 }
 
-/// Reads the list of records that stands here in `body`, which `cursor` goes over.
+/// Decodes the list of records at `cursor`, which reads `body`.
 pub(super) fn read(
     cursor: &mut CborCursor<'_>,
     body: &Bytes,
@@ -103,7 +104,7 @@ fn key(cursor: &mut CborCursor<'_>, body: &Bytes) -> Result<PartitionKey, SerdeE
     key.map_err(|_| SerdeError::invalid_input("a partition key that is not UTF-8"))
 }
 
-/// A byte string of the body, which shares the body's memory where it can.
+/// Reads a byte string. Shares the memory of `body` where possible.
 pub(super) fn blob(
     cursor: &mut CborCursor<'_>,
     body: &Bytes,

@@ -1,32 +1,32 @@
-//! Which of the two formats is spoken with an endpoint: CBOR, until the endpoint shows that it has
-//! none.
+//! Wire format of an endpoint: CBOR, until the endpoint shows that it does not support it.
 //!
-//! | what came back for a CBOR request | CBOR not yet seen to work | CBOR was seen to work |
+//! | reply to a CBOR request | CBOR not yet known to work | CBOR known to work |
 //! |---|---|---|
-//! | a CBOR reply, good or not | it works | – |
+//! | a CBOR reply, successful or not | CBOR works | – |
 //! | an error in another format, or one that says that the request can't be read | JSON from now on | – |
 //! | record data that are not a byte string | JSON from now on | JSON from now on |
-//! | a good reply in another format | – | – |
+//! | a successful reply in another format | – | – |
 //!
-//! Kinesis itself speaks it. kinesis-mock, kinesalite and moto, and `LocalStack` with the first of
-//! them inside, don't: they fail, or send record data as text.
+//! Kinesis supports CBOR. kinesis-mock, `LocalStack` (which embeds it), kinesalite and moto do not:
+//! they fail, or send record data as text.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How requests and replies are written.
+/// Encoding of requests and replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WireFormat {
-    /// CBOR, as the SDKs for Java speak it, with JSON as fallback: an endpoint that shows that it
-    /// does not speak CBOR is spoken to in JSON from then on, and the log says so.
+    /// CBOR, as in the SDKs for Java, with JSON as fallback. Once an endpoint shows that it does
+    /// not support CBOR, a warning is logged and all further requests are JSON.
     #[default]
     Cbor,
-    /// JSON, as the other SDKs speak it.
+    /// JSON, as in the other SDKs.
     Json,
 }
 
 impl WireFormat {
-    /// What the environment asks for, by the variables of the SDKs for Java: JSON where
-    /// `AWS_CBOR_DISABLE` is set to anything but `false` or `0`, or where `CBOR_ENABLED` is `false`.
+    /// Returns the format that the environment asks for, by the variables of the SDKs for Java.
+    /// This is JSON if `AWS_CBOR_DISABLE` is set to anything but an empty value, `false` or `0`, or
+    /// if `CBOR_ENABLED` is `false`.
     pub fn from_env() -> Self {
         let var = |name| std::env::var(name).ok().map(|value| value.to_ascii_lowercase());
         Self::of(var("AWS_CBOR_DISABLE").as_deref(), var("CBOR_ENABLED").as_deref())
@@ -38,23 +38,23 @@ impl WireFormat {
     }
 }
 
-/// What is known of an endpoint.
+/// State of the format detection for one endpoint.
 #[derive(Debug)]
 pub(in crate::stream) struct WireFormatState(AtomicU8);
 
-/// CBOR is tried, and no reply has come yet.
+/// CBOR is being tried; no reply has settled it yet.
 const TRIED: u8 = 0;
 /// CBOR works.
 const WORKS: u8 = 1;
-/// JSON is spoken.
+/// JSON is used.
 const JSON: u8 = 2;
 
-/// What came back for a CBOR request.
+/// Reply to a CBOR request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CborReply<'a> {
-    /// Whether its content type says CBOR.
+    /// True if the content type of the reply is CBOR.
     pub(super) is_cbor: bool,
-    /// The name of the error, if it is one. Empty if it has none.
+    /// Error name if the reply is an error. Empty if the error has no name.
     pub(super) error: Option<&'a str>,
 }
 
@@ -63,12 +63,12 @@ impl WireFormatState {
         Self(AtomicU8::new(if format == WireFormat::Cbor { TRIED } else { JSON }))
     }
 
-    /// What the next request is written in.
+    /// Returns the format of the next request.
     pub(in crate::stream) fn format(&self) -> WireFormat {
         if self.0.load(Ordering::Relaxed) == JSON { WireFormat::Json } else { WireFormat::Cbor }
     }
 
-    /// Learns from an answer to a CBOR request.
+    /// Updates the state from a reply to a CBOR request.
     pub(super) fn note_reply(&self, answer: CborReply<'_>) {
         if self.0.load(Ordering::Relaxed) != TRIED {
             return;
@@ -78,7 +78,7 @@ impl WireFormatState {
                 self.mark_unsupported("it says that a CBOR request can't be read");
             }
             CborReply { is_cbor: true, .. } => {
-                // Someone else may have learnt more since.
+                // A concurrent call may have marked CBOR as unsupported in the meantime.
                 let order = Ordering::Relaxed;
                 let _ = self.0.compare_exchange(TRIED, WORKS, order, order);
             }
@@ -89,7 +89,7 @@ impl WireFormatState {
         }
     }
 
-    /// The endpoint does not speak Kinesis' CBOR.
+    /// Switches to JSON, and logs `why` the first time.
     pub(super) fn mark_unsupported(&self, why: &str) {
         if self.0.swap(JSON, Ordering::Relaxed) != JSON {
             tracing::warn!(
@@ -122,7 +122,7 @@ mod tests {
         check(&[bad(true, "SerializationException")], WireFormat::Json);
         check(&[bad(false, "")], WireFormat::Json);
         check(&[good(false), bad(false, "UnknownOperationException")], WireFormat::Json);
-        // A proxy in front of Kinesis may answer for itself now and then.
+        // A proxy in front of Kinesis may send an occasional reply of its own.
         check(&[good(true), bad(false, "")], WireFormat::Cbor);
         check(&[bad(true, "LimitExceededException"), bad(false, "")], WireFormat::Cbor);
     }
