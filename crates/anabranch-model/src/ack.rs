@@ -1,41 +1,43 @@
-//! Acks in any order become one watermark: the position up to which everything is done.
+//! Ack window: turns acks in any order into a watermark, the position up to which everything is
+//! acked.
 
 use std::collections::VecDeque;
 
-/// The deliveries of one lane and which of them are acked.
+/// Deliveries of one lane and their acks.
 ///
-/// Positions are issued in ascending order and acked in any. The watermark is the highest position
-/// such that it and everything issued before it are acked; a checkpoint there loses nothing.
+/// Positions are issued in ascending order and acked in any order. The watermark is the highest
+/// position such that it and everything issued before it are acked; a checkpoint there loses
+/// nothing.
 #[derive(Debug, Clone)]
 pub struct AckWindow<P> {
-    /// The highest position with nothing unacked below it; `None` before the first.
+    /// Highest position with nothing unacked below it; `None` before the first.
     watermark: Option<P>,
-    /// The ticket of the oldest delivery in `open`.
+    /// Ticket of the oldest delivery in `open`.
     oldest: u64,
-    /// What was issued above the watermark, oldest first. The first one is never acked.
+    /// Deliveries above the watermark, oldest first. The first one is never acked.
     open: VecDeque<OpenDelivery<P>>,
-    /// How many deliveries may stand above the watermark.
+    /// Maximum number of deliveries above the watermark.
     max_gap: usize,
 }
 
-/// One delivery above the watermark.
+/// A delivery above the watermark.
 #[derive(Debug, Clone)]
 struct OpenDelivery<P> {
     position: P,
     acked: bool,
 }
 
-/// Names one delivery of one window.
+/// Identifies one delivery of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckTicket(u64);
 
-/// Why a position was not issued.
+/// Reason why a position was not issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotIssued {
     /// The gap is at its maximum. Wait until the oldest delivery is acked.
     #[error("{max_gap} deliveries stand above the watermark, which is the maximum")]
     GapFull {
-        /// The maximum of this window.
+        /// Maximum of this window.
         max_gap: usize,
     },
     /// The position is not above the one issued last.
@@ -43,51 +45,51 @@ pub enum NotIssued {
     NotAscending,
 }
 
-/// What an ack did.
+/// Result of an ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckResult {
-    /// The watermark moved.
+    /// The watermark advanced.
     Advanced,
     /// An older delivery is still open, so the watermark waits for it.
     Waiting,
-    /// This delivery was acked before.
+    /// The delivery was acked before.
     Duplicate,
-    /// This window never issued that ticket.
+    /// The window never issued this ticket.
     NotIssued,
 }
 
 impl<P: Ord + Clone> AckWindow<P> {
-    /// A window that lets `max_gap` deliveries stand above the watermark; at least one.
+    /// Creates a window that allows `max_gap` deliveries above the watermark; at least one.
     pub fn new(max_gap: usize) -> Self {
         Self { watermark: None, oldest: 0, open: VecDeque::new(), max_gap: max_gap.max(1) }
     }
 
-    /// A window whose past ends at `watermark`.
+    /// Creates a window that continues after `watermark`.
     pub fn resume(watermark: P, max_gap: usize) -> Self {
         Self { watermark: Some(watermark), ..Self::new(max_gap) }
     }
 
-    /// The position up to which everything is acked.
+    /// Returns the position up to which everything is acked.
     pub fn watermark(&self) -> Option<&P> {
         self.watermark.as_ref()
     }
 
-    /// How many deliveries stand above the watermark, acked ones among them.
+    /// Returns the number of deliveries above the watermark, including acked ones.
     pub fn gap(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether every delivery is acked.
+    /// Returns true if every delivery is acked.
     pub fn is_drained(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// The oldest position that is not acked, which holds the watermark back.
+    /// Returns the oldest unacked position, which holds the watermark back.
     pub fn holding_back(&self) -> Option<&P> {
         self.open.front().map(|delivery| &delivery.position)
     }
 
-    /// Notes that `position` goes to the handler.
+    /// Issues a ticket for a delivery at `position`.
     pub fn issue(&mut self, position: P) -> Result<AckTicket, NotIssued> {
         let last = self.open.back().map(|delivery| &delivery.position).or(self.watermark.as_ref());
         if last.is_some_and(|last| position <= *last) {
@@ -100,8 +102,8 @@ impl<P: Ord + Clone> AckWindow<P> {
         Ok(AckTicket(self.oldest + (self.open.len() - 1) as u64))
     }
 
-    /// Notes that a delivery is done. Each delivery enters and leaves once, so an ack costs a
-    /// constant on average however many wait.
+    /// Acks a delivery. Each delivery enters and leaves once, so the amortized cost of an ack is
+    /// constant.
     pub fn ack(&mut self, ticket: AckTicket) -> AckResult {
         let Some(above) = ticket.0.checked_sub(self.oldest) else { return AckResult::Duplicate };
         let at = usize::try_from(above).unwrap_or(usize::MAX);
@@ -173,7 +175,7 @@ mod tests {
                 prop_oneof![Just(Step::Issue), any::<usize>().prop_map(Step::Ack)], 0..200),
         ) {
             let mut window = AckWindow::new(max_gap);
-            // The naive model: everything ever issued, and whether it is acked.
+            // The naive model: everything ever issued, with its ack state.
             let mut model: Vec<(u64, AckTicket, bool)> = Vec::new();
             for step in steps {
                 let prefix = model.iter().take_while(|(_, _, acked)| *acked).count();

@@ -1,10 +1,10 @@
-//! Whether a set of hash ranges covers the whole hash key space.
+//! Coverage of the hash key space by a set of hash ranges.
 
 use crate::hash::{HashKey, HashRange};
 
-/// The parts of the hash key space that none of `ranges` covers, lowest first.
+/// Returns the holes in the hash key space that none of `ranges` covers, lowest first.
 ///
-/// The ranges may come in any order and may overlap.
+/// The ranges may be in any order and may overlap.
 pub fn holes(ranges: impl IntoIterator<Item = HashRange>) -> Vec<HashRange> {
     let mut ranges: Vec<_> = ranges.into_iter().collect();
     ranges.sort_unstable();
@@ -22,20 +22,20 @@ pub fn holes(ranges: impl IntoIterator<Item = HashRange>) -> Vec<HashRange> {
     holes
 }
 
-/// Counts how often in a row an audit has seen the same hole.
+/// Counts consecutive audits that found the same hole.
 ///
-/// A reshard in progress shows a hole for a moment, so one look is no reason to repair.
+/// A reshard in progress shows a hole for a moment, so a single audit is no reason to repair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HoleDetector {
-    /// The hole of the last look.
+    /// Hole of the last audit.
     hole: Option<HashRange>,
-    /// Looks in a row that showed this hole.
+    /// Consecutive audits that found this hole.
     looks: u32,
 }
 
 impl HoleDetector {
-    /// Takes the holes of one more look; the lowest one counts. Returns how many looks in a row
-    /// have shown it: 0 without a hole, 1 for another hole than before.
+    /// Records the holes of an audit; only the lowest one counts. Returns the number of consecutive
+    /// audits that found it: 0 without a hole, 1 for a new one.
     pub fn observe(&mut self, holes: &[HashRange]) -> u32 {
         let hole = holes.first().copied();
         self.looks = match hole {
@@ -47,7 +47,8 @@ impl HoleDetector {
         self.looks
     }
 
-    /// Returns how many looks in a row have shown the hole of the last look, if it showed one.
+    /// Returns the number of consecutive audits that found the hole of the last audit, or `None` if
+    /// it found none.
     pub fn consecutive(&self) -> Option<u32> {
         self.hole.map(|_| self.looks)
     }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        /// Small numbers stand for the whole space: every key is covered or in exactly one hole.
+        /// Small numbers represent the whole space: every key is covered or in exactly one hole.
         #[test]
         fn every_key_is_covered_or_in_one_hole(ends in prop::collection::vec((0u128..40, 0u128..40), 0..12)) {
             let ranges: Vec<_> = ends.iter().map(|(a, b)| range((*a.min(b), *a.max(b)))).collect();

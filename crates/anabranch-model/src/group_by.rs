@@ -1,19 +1,19 @@
-//! Things that come together and belong to different places, sorted by place: those of a place are
-//! then handled one behind the other, while its memory is at hand.
+//! Grouping of a batch of items by a small integer, the place. The items of a place are then
+//! processed together, while its memory is in cache.
 
-/// The end of a row.
+/// End of a linked list.
 const END: u32 = u32::MAX;
-/// The memory of more is not kept.
+/// Capacity above which the memory is not kept.
 const KEPT_MOST: usize = 1 << 16;
 
-/// Things in a row for each place. Those of a row are in the order in which they came.
+/// Items grouped by place. Each group keeps the order in which its items were added.
 #[derive(Debug)]
 pub struct GroupBy<T> {
-    /// All of them in their order, each with where the next one of its row is.
+    /// All items in order, each with the index of the next one in its group.
     things: Vec<(u32, Option<T>)>,
-    /// The first and the last one of each place.
+    /// First and last index of each place's group.
     ends: Vec<(u32, u32)>,
-    /// The places that have a row, in the order of their first ones.
+    /// Places with a group, in the order of their first items.
     places: Vec<usize>,
 }
 
@@ -24,12 +24,11 @@ impl<T> Default for GroupBy<T> {
 }
 
 impl<T> GroupBy<T> {
-    /// Adds the next one, which belongs to this place. Places are numbers from 0 on; there is
-    /// memory for all up to the highest.
+    /// Adds the next item, which belongs to `place`. Memory is proportional to the highest place.
     ///
     /// # Panics
     ///
-    /// If there are more than fit into 32 bits.
+    /// If there are more items than fit into 32 bits.
     #[inline]
     pub fn add(&mut self, place: usize, thing: T) {
         let at = u32::try_from(self.things.len()).expect("few come together");
@@ -47,18 +46,19 @@ impl<T> GroupBy<T> {
         *last = at;
     }
 
-    /// Counts one that belongs to none.
+    /// Counts an item that belongs to no group.
     pub fn skip(&mut self) {
         self.things.push((END, None));
     }
 
-    /// Has the rows be taken out in the order of these keys of their places, and not in that of
-    /// their first things.
+    /// Makes [`GroupBy::drain`] visit the places in the order of these keys, instead of the order
+    /// of their first items.
     pub fn order_by_key<K: Ord>(&mut self, mut key: impl FnMut(usize) -> K) {
         self.places.sort_by_key(|place| key(*place));
     }
 
-    /// Takes the rows out: of each place its things, and how many came before each.
+    /// Removes all groups. Calls `take` for each place with its items, each with its index in the
+    /// order of adding.
     pub fn drain(&mut self, mut take: impl FnMut(usize, GroupItems<'_, T>)) {
         for at in 0..self.places.len() {
             let place = self.places[at];
@@ -73,7 +73,7 @@ impl<T> GroupBy<T> {
     }
 }
 
-/// The things of a place.
+/// Items of a place.
 #[derive(Debug)]
 pub struct GroupItems<'a, T> {
     things: &'a mut [(u32, Option<T>)],

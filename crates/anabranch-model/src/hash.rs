@@ -1,4 +1,4 @@
-//! The 128-bit hash key space: where a record's key lies, and the ranges that shards own.
+//! The 128-bit hash key space: hash keys of records, and the ranges that shards own.
 
 use md5::{Digest, Md5};
 use std::fmt;
@@ -9,23 +9,24 @@ use std::str::FromStr;
 pub struct HashKey(pub u128);
 
 impl HashKey {
-    /// The lowest hash key.
+    /// Lowest hash key.
     pub const MIN: Self = Self(0);
-    /// The highest hash key.
+    /// Highest hash key.
     pub const MAX: Self = Self(u128::MAX);
 
-    /// Where Kinesis places a partition key: its MD5, read as a big-endian number.
+    /// Returns the hash key of a partition key, as Kinesis computes it: its MD5, read as a
+    /// big-endian number.
     pub fn of_partition_key(key: &str) -> Self {
         Self(u128::from_be_bytes(Md5::digest(key.as_bytes()).into()))
     }
 
-    /// Where a record lies: at its explicit hash key, else at the MD5 of its partition key.
+    /// Returns the hash key of a record: its explicit hash key, else that of its partition key.
     pub fn effective(partition_key: &str, explicit: Option<Self>) -> Self {
         explicit.unwrap_or_else(|| Self::of_partition_key(partition_key))
     }
 }
 
-/// Why a text is not a hash key.
+/// Error: a text is not a hash key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a hash key: it must be a decimal number from 0 to 2^128-1")]
 pub struct ParseHashKeyError(String);
@@ -33,7 +34,7 @@ pub struct ParseHashKeyError(String);
 impl FromStr for HashKey {
     type Err = ParseHashKeyError;
 
-    /// Reads a decimal number of ASCII digits. Leading zeros are dropped, as the KPL does.
+    /// Parses a decimal number of ASCII digits. Leading zeros are dropped, as the KPL does.
     fn from_str(text: &str) -> Result<Self, ParseHashKeyError> {
         let digits_only = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.parse() {
@@ -55,7 +56,7 @@ impl fmt::Debug for HashKey {
     }
 }
 
-/// A range of hash keys, both ends inside. `start <= end` always holds.
+/// A range of hash keys, both ends inclusive. `start <= end` always holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashRange {
     start: HashKey,
@@ -66,37 +67,39 @@ impl HashRange {
     /// The whole hash key space.
     pub const ALL: Self = Self { start: HashKey::MIN, end: HashKey::MAX };
 
-    /// The range from `start` to `end`, both inside; `None` when `start` is above `end`.
+    /// Creates the range from `start` to `end`, both inclusive, or returns `None` if `start` is
+    /// above `end`.
     pub fn new(start: HashKey, end: HashKey) -> Option<Self> {
         (start <= end).then_some(Self { start, end })
     }
 
-    /// The lowest key of the range.
+    /// Returns the lowest key of the range.
     pub fn start(&self) -> HashKey {
         self.start
     }
 
-    /// The highest key of the range.
+    /// Returns the highest key of the range.
     pub fn end(&self) -> HashKey {
         self.end
     }
 
-    /// Whether `key` lies in the range.
+    /// Returns true if the range contains `key`.
     pub fn contains(&self, key: HashKey) -> bool {
         self.start <= key && key <= self.end
     }
 
-    /// Whether the two ranges share a key.
+    /// Returns true if the two ranges share a key.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.start <= other.end && other.start <= self.end
     }
 
-    /// Whether `next` begins right after this range ends.
+    /// Returns true if `next` begins right after this range ends.
     pub fn is_followed_by(&self, next: &Self) -> bool {
         self.end.0.checked_add(1) == Some(next.start.0)
     }
 
-    /// Cuts the range in two: the second half begins at `at`. `None` unless both halves hold a key.
+    /// Splits the range in two; the second half begins at `at`. Returns `None` unless both halves
+    /// contain a key.
     pub fn split_at(&self, at: HashKey) -> Option<(Self, Self)> {
         if at <= self.start || at > self.end {
             return None;
@@ -105,7 +108,7 @@ impl HashRange {
         Some((low, Self { start: at, end: self.end }))
     }
 
-    /// The union of two neighbours. `None` when they don't touch.
+    /// Returns the union of two adjacent ranges, or `None` if they are not adjacent.
     pub fn join(&self, other: &Self) -> Option<Self> {
         if self.is_followed_by(other) {
             Some(Self { start: self.start, end: other.end })
@@ -116,8 +119,8 @@ impl HashRange {
         }
     }
 
-    /// Cuts the hash key space into `parts` ranges as Kinesis does for a new stream: all of one
-    /// size, the last one taking the rest.
+    /// Divides the hash key space into `parts` ranges as Kinesis does for a new stream: all of one
+    /// size, except that the last one takes the rest.
     pub fn divide_all(parts: u32) -> Vec<Self> {
         // One part is the whole space; its size does not fit the type.
         if parts <= 1 {

@@ -1,26 +1,26 @@
-//! Names: of streams and of shards.
+//! Names of streams and ids of shards.
 
 use crate::record::PartitionKey;
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of a stream, as the application tells its streams apart. Cheap to clone.
+/// Name of a stream, as the application distinguishes its streams. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamName(Arc<str>);
 
 impl StreamName {
-    /// The name as it was given.
+    /// Returns the name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the stream is named by its ARN.
+    /// Returns true if the name is an ARN.
     pub fn is_arn(&self) -> bool {
         is_arn(&self.0)
     }
 
-    /// The plain name of a stream that is named by its ARN. `None` for a plain name, and for an ARN
-    /// of something else.
+    /// Returns the plain name in a stream ARN. Returns `None` for a plain name, and for an ARN of
+    /// another resource.
     pub fn in_arn(&self) -> Option<Self> {
         let resource = self.is_arn().then(|| self.0.splitn(6, ':').nth(5)).flatten()?;
         let name = resource.strip_prefix("stream/")?;
@@ -28,7 +28,7 @@ impl StreamName {
     }
 }
 
-/// Whether a text is an ARN: `arn:partition:service:region:account:resource`.
+/// Returns true if a text is an ARN: `arn:partition:service:region:account:resource`.
 pub fn is_arn(text: &str) -> bool {
     text.starts_with("arn:")
 }
@@ -57,25 +57,26 @@ impl fmt::Debug for StreamName {
     }
 }
 
-/// The name of a shard, such as `shardId-000000000012`. Cheap to clone: every outcome of a record has
-/// one, so a name of this form stands where it is, as a short key does.
+/// Id of a shard, such as `shardId-000000000012`. Cheap to clone: every record outcome contains
+/// one, so an id of this form is stored inline, like a short partition key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(PartitionKey);
 
 impl ShardId {
-    /// The id that Kinesis gives to the `index`-th shard of a stream.
+    /// Returns the id that Kinesis gives to the `index`-th shard of a stream.
     pub fn from_index(index: u32) -> Self {
         Self(format!("shardId-{index:012}").into())
     }
 
-    /// The number in a Kinesis shard id. `None` for ids of another form (DynamoDB Streams).
+    /// Returns the number in a Kinesis shard id, or `None` for ids of another form (DynamoDB
+    /// Streams).
     pub fn index(&self) -> Option<u32> {
         let digits = self.as_str().strip_prefix("shardId-")?;
         let plain = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_digit());
         if plain { digits.parse().ok() } else { None }
     }
 
-    /// The id as the service writes it.
+    /// Returns the id as the service writes it.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

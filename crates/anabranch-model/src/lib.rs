@@ -3,7 +3,7 @@
 //! Nothing here reads a clock, draws a random number, opens a socket or spawns a task; `now` and
 //! every tie-break are arguments. `cargo xtask tidy` proves it from the dependency tree.
 //!
-//! The modules stand in reading order.
+//! The modules are listed in reading order.
 
 pub mod limits;
 pub mod ids;

@@ -1,4 +1,4 @@
-//! The quotas of the service that decisions depend on, with the unit in the name.
+//! Service quotas that decisions depend on, with the unit in the name.
 //!
 //! Source: the "Quotas and limits" page and the API reference of Amazon Kinesis Data Streams.
 
@@ -7,65 +7,66 @@ const KIB: usize = 1024;
 /// One mebibyte.
 const MIB: usize = 1024 * KIB;
 
-/// Records in one `PutRecords` request.
+/// Maximum records in one `PutRecords` request.
 pub const PUT_RECORDS_MAX_RECORDS: usize = 500;
-/// Bytes in one `PutRecords` request, partition keys included, on a stream whose record maximum
-/// is the default.
+/// Maximum bytes in one `PutRecords` request, including partition keys, on a stream with the
+/// default record limit.
 pub const PUT_RECORDS_MAX_BYTES: usize = 5 * MIB;
-/// Bytes in one `PutRecords` request on a stream that allows larger records.
+/// Maximum bytes in one `PutRecords` request on a stream that allows larger records.
 pub const PUT_RECORDS_MAX_BYTES_LARGE: usize = 10 * MIB;
-/// The record maximum of a stream, until it is changed: bytes of the partition key in UTF-8 and of
-/// the data before base64 together, as in every record maximum.
+/// Default record limit of a stream, in bytes. Like every record limit, it covers the partition key
+/// in UTF-8 and the data before base64.
 pub const RECORD_MAX_BYTES_DEFAULT: usize = MIB;
-/// The smallest record maximum that `UpdateMaxRecordSize` accepts, in KiB.
+/// Smallest record limit that `UpdateMaxRecordSize` accepts, in KiB.
 pub const RECORD_MAX_KIB_LOWEST: usize = 1024;
-/// The largest record maximum that `UpdateMaxRecordSize` accepts, in KiB.
+/// Largest record limit that `UpdateMaxRecordSize` accepts, in KiB.
 pub const RECORD_MAX_KIB_HIGHEST: usize = 10 * 1024;
-/// Characters (not bytes) of a partition key.
+/// Maximum characters (not bytes) of a partition key.
 pub const PARTITION_KEY_MAX_CHARS: usize = 256;
 
-/// Records in one `GetRecords` reply.
+/// Maximum records in one `GetRecords` reply.
 pub const GET_RECORDS_MAX_RECORDS: usize = 10_000;
-/// Bytes in one `GetRecords` reply.
+/// Maximum bytes in one `GetRecords` reply.
 pub const GET_RECORDS_MAX_BYTES: usize = 10 * MIB;
-/// `GetRecords` calls a second that one shard serves.
+/// `GetRecords` calls per second that one shard serves.
 pub const SHARD_READ_CALLS_PER_SECOND: u32 = 5;
-/// Bytes a second that one shard gives to all polling readers together.
+/// Bytes per second that one shard delivers to all polling readers together.
 pub const SHARD_READ_BYTES_PER_SECOND: usize = 2 * MIB;
-/// Bytes a second that one shard gives to each fan-out consumer.
+/// Bytes per second that one shard delivers to each fan-out consumer.
 pub const FANOUT_BYTES_PER_SECOND: usize = 2 * MIB;
-/// Bytes a second that one shard takes in.
+/// Bytes per second that one shard accepts.
 pub const SHARD_WRITE_BYTES_PER_SECOND: usize = MIB;
-/// Records a second that one shard takes in.
+/// Records per second that one shard accepts.
 pub const SHARD_WRITE_RECORDS_PER_SECOND: u32 = 1_000;
 
 /// Milliseconds after which an unused shard iterator expires.
 pub const ITERATOR_TTL_MS: u64 = 300_000;
-/// Milliseconds that one `SubscribeToShard` call lasts.
+/// Maximum duration of one `SubscribeToShard` call, in milliseconds.
 pub const SUBSCRIPTION_MAX_MS: u64 = 300_000;
-/// Milliseconds within which a second `SubscribeToShard` for a consumer and shard is refused.
+/// Milliseconds within which a second `SubscribeToShard` for the same consumer and shard is
+/// refused.
 pub const SUBSCRIPTION_GUARD_MS: u64 = 5_000;
-/// Fan-out consumers of one stream.
+/// Maximum fan-out consumers of one stream.
 pub const STREAM_MAX_CONSUMERS: usize = 20;
 
-/// Retention of a new stream, in hours; also the lowest retention.
+/// Retention of a new stream, in hours; also the minimum.
 pub const RETENTION_MIN_HOURS: u32 = 24;
-/// The longest retention, in hours (one year).
+/// Maximum retention, in hours (one year).
 pub const RETENTION_MAX_HOURS: u32 = 8_760;
 
-/// Shards in one `ListShards` reply.
+/// Maximum shards in one `ListShards` reply.
 pub const LIST_SHARDS_MAX_RESULTS: usize = 10_000;
-/// Shards in one `ListShards` reply that names no maximum.
+/// Shards in one `ListShards` reply if the request sets no maximum.
 pub const LIST_SHARDS_DEFAULT_RESULTS: usize = 1_000;
 /// Milliseconds after which a `ListShards` token expires.
 pub const LIST_SHARDS_TOKEN_TTL_MS: u64 = 300_000;
-/// Tags on one stream.
+/// Maximum tags on one stream.
 pub const STREAM_MAX_TAGS: usize = 50;
 /// Open shards of a new on-demand stream.
 pub const ON_DEMAND_INITIAL_SHARDS: u32 = 4;
-/// Shards of one account and region, until raised (the higher, US default).
+/// Maximum shards of one account and region, until raised (the higher, US default).
 pub const ACCOUNT_SHARD_LIMIT: u32 = 500;
-/// On-demand streams of one account and region.
+/// Maximum on-demand streams of one account and region.
 pub const ACCOUNT_ON_DEMAND_STREAM_LIMIT: u32 = 50;
 
 const _: () = {

@@ -1,19 +1,19 @@
-//! Packing: what goes into the next `PutRecords` request.
+//! Packing of entries into the next `PutRecords` request.
 
 use crate::limits::RECORD_MAX_BYTES_DEFAULT;
 use crate::limits::{PUT_RECORDS_MAX_BYTES, PUT_RECORDS_MAX_BYTES_LARGE, PUT_RECORDS_MAX_RECORDS};
 
-/// What one request may carry.
+/// Limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Entries of a request.
+    /// Maximum number of entries.
     pub max_records: usize,
-    /// Bytes of a request, partition keys counted.
+    /// Maximum size in bytes, including partition keys.
     pub max_bytes: usize,
 }
 
 impl RequestLimits {
-    /// The service's limits for a stream with this record maximum.
+    /// Returns the service's limits for a stream with this record limit.
     pub fn for_stream(record_max_bytes: usize) -> Self {
         let max_bytes = if record_max_bytes > RECORD_MAX_BYTES_DEFAULT {
             PUT_RECORDS_MAX_BYTES_LARGE
@@ -24,44 +24,44 @@ impl RequestLimits {
     }
 }
 
-/// How many entries of one lane a request may carry.
+/// Limit for the entries of one queue in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerQueue {
-    /// One. The service can refuse an entry and take the one after it, so two of one lane could
-    /// change places.
+    /// One entry. The service can refuse an entry and accept the one after it, so two entries of
+    /// one queue could be reordered.
     One,
-    /// As many as fit, for producers that asked for no order.
+    /// As many as fit, for producers without ordering.
     Any,
 }
 
-/// What one request carries.
+/// Content of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PackedRequest {
-    /// What to take from which lane, in the order of the lanes.
+    /// Entries to take from each queue, in the order of the queues.
     pub takes: Vec<QueueTake>,
-    /// The entries of the request.
+    /// Number of entries in the request.
     pub records: usize,
-    /// The bytes of the request.
+    /// Size of the request in bytes.
     pub bytes: usize,
-    /// Lanes whose oldest entry fits no request at all. It has to be rejected, or the lane stands
-    /// still for ever.
+    /// Queues whose oldest entry fits into no request. The caller must reject it, or the queue is
+    /// stuck forever.
     pub too_large: Vec<usize>,
 }
 
-/// Entries taken from one lane, oldest first.
+/// Entries taken from one queue, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueTake {
-    /// The lane's place among those given.
+    /// Index of the queue among those given.
     pub lane: usize,
-    /// How many of its oldest entries go.
+    /// Number of its oldest entries to take.
     pub count: usize,
 }
 
-/// Chooses what the next request carries. Each lane gives the sizes of its entries (key and data),
-/// oldest first; lanes that may not send now are left out, or give none.
+/// Chooses the content of the next request. Each queue yields the sizes of its entries (key and
+/// data), oldest first. Queues that may not send now are left out, or yield none.
 ///
-/// Lanes come in the order of preference, so the caller puts the one that waited longest first. An
-/// entry that no longer fits doesn't close the request: smaller ones of later lanes may fill it.
+/// Queues come in the order of preference, so the caller puts the longest-waiting one first. An
+/// entry that no longer fits does not close the request: smaller ones of later queues may fill it.
 pub fn pack<L>(lanes: L, limits: RequestLimits, per_lane: PerQueue) -> PackedRequest
 where
     L: IntoIterator<Item: IntoIterator<Item = usize>>,
@@ -77,7 +77,8 @@ where
         };
         let mut count = 0;
         for bytes in sizes.into_iter().take(room) {
-            // An entry that stays holds back those behind it, so that its lane keeps its order.
+            // An entry that does not fit holds back those behind it, so that its queue keeps its
+            // order.
             if bytes > limits.max_bytes - packed.bytes {
                 if count == 0 && bytes > limits.max_bytes {
                     packed.too_large.push(lane);
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(of((1 << 20) + 1024), 10 << 20);
     }
 
-    /// Removes what a request took from the queues.
+    /// Removes the entries of a request from the queues.
     fn drain(lanes: &mut [Vec<usize>], packed: &PackedRequest) -> Vec<(usize, Vec<usize>)> {
         packed.takes.iter().map(|t| (t.lane, lanes[t.lane].drain(..t.count).collect())).collect()
     }

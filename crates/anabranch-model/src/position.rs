@@ -1,4 +1,4 @@
-//! Where reading stands in a shard, with KCL's total order and KCL's text form.
+//! Reading position in a shard, with KCL's total order and KCL's text form.
 
 use crate::sequence::SequenceNumber;
 use std::fmt;
@@ -9,14 +9,14 @@ const TRIM_HORIZON: &str = "TRIM_HORIZON";
 const LATEST: &str = "LATEST";
 const SHARD_END: &str = "SHARD_END";
 
-/// Where an application starts to read a stream that it has never read.
+/// Start position of an application on a stream that it has never read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum StartPosition {
-    /// At the oldest record that the stream still holds.
+    /// The oldest record that the stream still holds.
     TrimHorizon,
-    /// At what arrives from now on.
+    /// Records that arrive from now on.
     Latest,
-    /// At the first record that arrived at or after this time, in milliseconds since 1970.
+    /// The first record that arrived at or after this time, in milliseconds since the Unix epoch.
     AtTimestamp(u64),
 }
 
@@ -30,39 +30,40 @@ impl From<StartPosition> for Position {
     }
 }
 
-/// Where reading stands in a shard: the checkpoint of a lease row.
+/// Reading position in a shard: the checkpoint of a lease row.
 ///
-/// The order of the variants is KCL's order of checkpoints: every sentinel lies below every
-/// sequence number, but for the shard's end, which lies above all.
+/// The order of the variants is KCL's order of checkpoints. Every sentinel sorts before every
+/// sequence number, except the shard's end, which sorts after all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
-    /// Before the first record that arrived at or after this time, in milliseconds since 1970.
+    /// Before the first record that arrived at or after this time, in milliseconds since the Unix
+    /// epoch.
     AtTimestamp(u64),
     /// Before the oldest record that the shard still holds.
     TrimHorizon,
-    /// Before whatever arrives next.
+    /// Before the next record to arrive.
     Latest,
-    /// Done up to and including this user record.
+    /// Processed up to and including this user record.
     At {
-        /// The record that carried the last user record done.
+        /// Sequence number of the Kinesis record that carried the last processed user record.
         sequence: SequenceNumber,
-        /// The place of that user record inside an aggregate; 0 for a plain record.
+        /// Index of that user record in the aggregate; 0 for a plain record.
         sub: u64,
     },
-    /// Every record of the shard is done, and no more can come.
+    /// Every record of the shard is processed, and no more can arrive.
     ShardEnd,
 }
 
-/// Why a row's checkpoint is not a position.
+/// Reason why a row's checkpoint is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePositionError {
-    /// The text is no sentinel and no number.
+    /// The text is neither a sentinel nor a number.
     #[error(
         "{0:?} is not a checkpoint: it must be a sequence number, TRIM_HORIZON, LATEST, \
          AT_TIMESTAMP or SHARD_END"
     )]
     Unreadable(String),
-    /// The row says `AT_TIMESTAMP`, which leaves the time to the application's start position.
+    /// The row contains `AT_TIMESTAMP`, which takes its time from the application's start position.
     #[error(
         "checkpoint \"AT_TIMESTAMP\" holds no time, and the start position is {0:?}: \
          start this application with the timestamp that its rows were made for"
@@ -71,10 +72,10 @@ pub enum ParsePositionError {
 }
 
 impl Position {
-    /// The checkpoint string and sub-sequence number of KCL's lease row.
+    /// Returns the checkpoint string and sub-sequence number of KCL's lease row.
     ///
-    /// KCL's row does not keep the time of `AT_TIMESTAMP`; each worker takes it from its own
-    /// start position.
+    /// KCL's row does not store the time of `AT_TIMESTAMP`; each worker takes it from its own start
+    /// position.
     pub fn to_row(self) -> (String, u64) {
         match self {
             Self::AtTimestamp(_) => (AT_TIMESTAMP.into(), 0),
@@ -85,7 +86,8 @@ impl Position {
         }
     }
 
-    /// Reads what [`Position::to_row`] wrote. `start` lends its time to `AT_TIMESTAMP`.
+    /// Parses the values that [`Position::to_row`] returns. `start` provides the time of
+    /// `AT_TIMESTAMP`.
     pub fn from_row(
         checkpoint: &str,
         sub: u64,
@@ -104,7 +106,7 @@ impl Position {
         }
     }
 
-    /// Whether every record of the shard is done.
+    /// Returns true if every record of the shard is processed.
     pub fn is_shard_end(self) -> bool {
         self == Self::ShardEnd
     }
@@ -122,8 +124,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Reads what [`Position`]'s `Display` wrote: one text that keeps everything, the time of
-/// `AT_TIMESTAMP` and the sub-sequence number included.
+/// Parses the text form that [`Position`]'s `Display` writes. It is lossless, including the time of
+/// `AT_TIMESTAMP` and the sub-sequence number.
 impl FromStr for Position {
     type Err = ParsePositionError;
 
@@ -174,7 +176,7 @@ mod tests {
             Position::Latest,
             at("0", 0),
             at("0", 1),
-            // As text "9" would come after "10".
+            // As text "9" would sort after "10".
             at("9", u64::MAX),
             at("10", 0),
             at("49590338271490256608559692538361571095921575989136588898", 0),

@@ -1,55 +1,55 @@
-//! Retries: what an error of the service means, and how long to wait before the next attempt.
+//! Retries: classification of service errors, and the backoff before the next attempt.
 
-/// What went wrong with a call, or with one entry of it, in the words of a caller.
+/// Classified failure of a call, or of one entry of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// Over a rate limit. The call was not applied.
     Throttled,
-    /// The service failed. It may have applied the call before it did.
+    /// The service failed. The call may have been applied before the failure.
     Internal,
     /// The connection broke or the reply was too late. The call may have been applied.
     ReplyLost,
-    /// No connection was made, so nothing was sent.
+    /// No connection was established, so nothing was sent.
     NotSent,
-    /// A quota is used up, and stays so until an operator removes something or has it raised.
+    /// A quota is exhausted, and remains so until an operator removes something or has it raised.
     LimitReached,
     /// The stream or consumer is being changed; it will be usable later.
     Busy,
-    /// The credentials ran out. Fresh ones may pass.
+    /// The credentials have expired. Fresh ones may succeed.
     CredentialsExpired,
-    /// The iterator, or the token of a list's page, is too old. A fresh one passes.
+    /// The iterator or page token is too old. A fresh one succeeds.
     IteratorExpired,
-    /// The caller may not do this.
+    /// The caller is not authorized.
     AccessDenied,
     /// The stream, shard or consumer does not exist.
     Missing,
-    /// The request breaks a rule of the service.
+    /// The request violates a rule of the service.
     Invalid,
     /// The record or request is too large.
     TooLarge,
-    /// The stream's encryption key can't be used: disabled, missing, forbidden.
+    /// The stream's encryption key cannot be used: disabled, missing or forbidden.
     KeyUnusable,
-    /// An error that nobody here knows.
+    /// An unrecognised error.
     Unknown,
 }
 
-/// What a caller may conclude from a fault.
+/// Consequences of a fault for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultClass {
-    /// Whether the same call may succeed later without anyone's help.
+    /// True if the same call may succeed later without intervention.
     pub retryable: bool,
-    /// Whether the call may have taken effect although it failed.
+    /// True if the call may have been applied although it failed.
     pub maybe_applied: bool,
-    /// Whether it failed because too much was asked.
+    /// True if the call failed because of a rate limit.
     pub throttle: bool,
 }
 
 impl Fault {
-    /// The fault behind an error's name and, where there was a reply, its HTTP status.
+    /// Classifies an error by its name and, if there was a reply, its HTTP status.
     ///
-    /// The name may carry a namespace before `#` or an address after `:`, as replies do. An unknown
-    /// name is judged by the status. A 404 alone says nothing about a stream: a proxy on the way that
-    /// knows no route answers with it too.
+    /// The name may have a namespace before `#` or an address after `:`, as in replies. An unknown
+    /// name is classified by the status. A 404 alone proves nothing about a stream: an intermediate
+    /// proxy without a route returns it too.
     pub fn of(name: &str, status: Option<u16>) -> Self {
         let name = name.rsplit('#').next().unwrap_or(name);
         let name = name.split(':').next().unwrap_or(name);
@@ -59,10 +59,10 @@ impl Fault {
         Self::of_name(name).unwrap_or_else(|| Self::of_status(status))
     }
 
-    /// The fault behind an error whose words are known too.
+    /// Classifies an error by its name, HTTP status and message.
     ///
-    /// A signature is refused under one name whether the key is wrong or the clock is. A clock gets
-    /// right again, and the next attempt is signed anew.
+    /// A signature is refused under one name for a wrong key and for a wrong clock. A clock error
+    /// is transient, and the next attempt is signed again.
     pub fn of_words(name: &str, status: Option<u16>, message: &str) -> Self {
         let fault = Self::of(name, status);
         let by_clock = ["Signature expired", "Signature not yet current"];
@@ -145,8 +145,8 @@ impl Fault {
         }
     }
 
-    /// A refusal of the service has a name. One without is the word of somebody on the way, who
-    /// knows neither the stream nor the records.
+    /// Classifies an error without a name. A refusal by the service has a name. One without comes
+    /// from an intermediary, which knows neither the stream nor the records.
     fn without_name(status: Option<u16>) -> Self {
         match status {
             Some(408) => Self::ReplyLost,
@@ -157,12 +157,12 @@ impl Fault {
         }
     }
 
-    /// What a caller may conclude.
+    /// Returns the consequences for the caller.
     pub fn class(self) -> FaultClass {
         let (retryable, maybe_applied, throttle) = match self {
             Self::Throttled => (true, false, true),
-            // An unknown error is retried: a retry that fails costs time, a record that is given
-            // up wrongly is lost.
+            // An unknown error is retried: a failed retry costs time, a record that is given up
+            // wrongly is lost.
             Self::Internal | Self::ReplyLost | Self::Unknown => (true, true, false),
             Self::NotSent | Self::Busy | Self::CredentialsExpired | Self::IteratorExpired => {
                 (true, false, false)
@@ -177,20 +177,20 @@ impl Fault {
         FaultClass { retryable, maybe_applied, throttle }
     }
 
-    /// Whether the same call may succeed later without anyone's help.
+    /// Returns true if the same call may succeed later without intervention.
     pub fn is_retryable(self) -> bool {
         self.class().retryable
     }
 
-    /// Whether the service refused the caller, and said nothing about what was sent: a permission
+    /// Returns true if the service refused the caller, independent of the data sent. A permission
     /// is missing, the credentials or the signature are not accepted, or the stream's encryption
-    /// key can't be used. The call was not applied, and it passes once the cause is repaired.
+    /// key cannot be used. The call was not applied, and it succeeds once the cause is fixed.
     pub fn refuses_caller(self) -> bool {
         matches!(self, Self::AccessDenied | Self::CredentialsExpired | Self::KeyUnusable)
     }
 }
 
-/// Waits that double from one failure to the next, up to a cap, with jitter.
+/// Exponential backoff with jitter: waits double with each failure, up to a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first_ms: u64,
@@ -198,18 +198,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits of at most `first_ms` after one failure and never more than `cap_ms`. Both are at
-    /// least a millisecond.
+    /// Creates a backoff that waits at most `first_ms` after one failure and never more than
+    /// `cap_ms`. Both are at least 1 ms.
     pub const fn new(first_ms: u64, cap_ms: u64) -> Self {
         let cap_ms = if cap_ms == 0 { 1 } else { cap_ms };
         let first_ms = if first_ms == 0 { 1 } else { first_ms };
         Self { first_ms: if first_ms < cap_ms { first_ms } else { cap_ms }, cap_ms }
     }
 
-    /// The shortest and the longest wait after this many failures in a row.
+    /// Returns the shortest and the longest wait after this many consecutive failures.
     ///
-    /// Half of the wait is fixed and half is jitter: callers that failed together come back apart,
-    /// and none comes back at once.
+    /// Half of the wait is fixed and half is jitter. Callers that failed together retry at
+    /// different times, and none retries immediately.
     pub fn bounds_ms(&self, failures: u32) -> (u64, u64) {
         let Some(doublings) = failures.checked_sub(1) else { return (0, 0) };
         let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -217,8 +217,8 @@ impl Backoff {
         (longest.div_ceil(2), longest)
     }
 
-    /// The wait after this many failures in a row; none before the first. `entropy` is any random
-    /// number, and chooses evenly between the bounds.
+    /// Returns the wait after this many consecutive failures; 0 for none. `entropy` is any random
+    /// number; it selects uniformly between the bounds.
     pub fn wait_ms(&self, failures: u32, entropy: u64) -> u64 {
         let (shortest, longest) = self.bounds_ms(failures);
         let choices = u128::from(longest - shortest) + 1;

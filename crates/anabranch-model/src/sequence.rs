@@ -5,18 +5,19 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Digits kept in one limb, and the limb's base.
+/// Number of digits in a limb, and the limb's base.
 const LIMB_DIGITS: usize = 19;
 const LIMB_BASE: u64 = 10_u64.pow(19);
 const LIMBS: usize = 3;
 
-/// The longest text of a sequence number.
+/// Maximum number of digits of a sequence number.
 pub const SEQUENCE_NUMBER_MAX_DIGITS: usize = LIMB_DIGITS * LIMBS;
 
-/// A sequence number. Ordered as an integer, 24 bytes, prints the digits that it was read from.
+/// A sequence number: ordered as an integer, 24 bytes in size. Prints the digits from which it was
+/// parsed.
 ///
-/// The value is kept as three limbs in base 10^19, highest first, and not as a binary number:
-/// reading and printing then cost no wide division, and both happen for each record.
+/// The value is stored as three limbs in base 10^19, highest first, and not as a binary number.
+/// Parsing and printing then need no wide division, and both happen for each record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SequenceNumber([u64; LIMBS]);
 
@@ -24,19 +25,20 @@ impl SequenceNumber {
     /// The smallest sequence number, `0`.
     pub const ZERO: Self = Self([0; LIMBS]);
 
-    /// The number `high · 10^38 + middle · 10^19 + low`. `None` if a part has over 19 digits.
+    /// Returns the number `high · 10^38 + middle · 10^19 + low`, or `None` if a part has more than
+    /// 19 digits.
     pub fn from_limbs(high: u64, middle: u64, low: u64) -> Option<Self> {
         let limbs = [high, middle, low];
         limbs.iter().all(|limb| *limb < LIMB_BASE).then_some(Self(limbs))
     }
 
-    /// The parts that [`SequenceNumber::from_limbs`] takes.
+    /// Returns the parts that [`SequenceNumber::from_limbs`] takes.
     pub fn limbs(&self) -> [u64; LIMBS] {
         self.0
     }
 
-    /// The number that these ASCII digits are. `None` if they are none, too many, or begin with a
-    /// zero that counts nothing.
+    /// Parses ASCII digits. Returns `None` if there are none, too many, a non-digit, or a leading
+    /// zero.
     pub fn from_digits(digits: &[u8]) -> Option<Self> {
         let leading_zero = digits.first() == Some(&b'0') && digits.len() > 1;
         if digits.is_empty() || digits.len() > SEQUENCE_NUMBER_MAX_DIGITS || leading_zero {
@@ -49,7 +51,7 @@ impl SequenceNumber {
         Some(Self(limbs))
     }
 
-    /// Writes the decimal digits to the end of `out`.
+    /// Appends the decimal digits to `out`.
     pub fn write_digits(&self, out: &mut Vec<u8>) {
         let mut digits = [b'0'; SEQUENCE_NUMBER_MAX_DIGITS];
         for (limb, chunk) in self.0.iter().zip(digits.chunks_exact_mut(LIMB_DIGITS)) {
@@ -60,7 +62,7 @@ impl SequenceNumber {
     }
 }
 
-/// Fills `chunk` with the digits of `limb`, two at a time, leaving leading zeros as they are.
+/// Fills `chunk` with the digits of `limb`, two at a time. Leading zeros are not written.
 fn write_limb(mut limb: u64, chunk: &mut [u8]) {
     const PAIRS: &[u8; 200] = &digit_pairs();
     let mut at = chunk.len();
@@ -75,7 +77,7 @@ fn write_limb(mut limb: u64, chunk: &mut [u8]) {
     }
 }
 
-/// "00", "01", … "99" in a row.
+/// Returns "00", "01", … "99" concatenated.
 const fn digit_pairs() -> [u8; 200] {
     let mut pairs = [0; 200];
     let mut i = 0;
@@ -87,7 +89,7 @@ const fn digit_pairs() -> [u8; 200] {
     pairs
 }
 
-/// Why a text is not a sequence number.
+/// Error: a text is not a sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a sequence number: it must be a decimal number without leading zeros, \
@@ -104,7 +106,7 @@ impl FromStr for SequenceNumber {
     }
 }
 
-/// The value of at most nineteen ASCII digits. `None` if one is something else.
+/// Returns the value of up to nineteen ASCII digits, or `None` if one is not a digit.
 fn limb_of(digits: &[u8]) -> Option<u64> {
     let (head, eights) = digits.split_at(digits.len() % 8);
     let mut value = 0;
@@ -118,13 +120,13 @@ fn limb_of(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// The value of eight ASCII digits, the first in the lowest byte: pairs, then fours, then all at
-/// once. A chain of eight multiplications would take three times as long.
+/// Returns the value of eight ASCII digits, the first in the lowest byte. Combines pairs, then
+/// fours, then all eight, because a chain of eight multiplications takes three times as long.
 fn eight_digits(digits: u64) -> Option<u64> {
     const SIXES: u64 = 0x0606_0606_0606_0606;
     const HIGH_HALVES: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     const THREES: u64 = 0x3030_3030_3030_3030;
-    // A digit has a 3 in its high half, and has one still when six is added.
+    // A digit has a 3 in its high half, and still has after adding six.
     let high = digits & HIGH_HALVES;
     let high_plus_six = digits.wrapping_add(SIXES) & HIGH_HALVES;
     if high != THREES || high_plus_six != THREES {

@@ -1,22 +1,23 @@
-//! A mark on an aggregate: which producer made it, and its number among all that this one made.
+//! Deduplication tag of an aggregate: its producer, and its number among all aggregates of that
+//! producer.
 //!
-//! A producer whose reply was lost sends the same bytes again, and they may be in the shard twice.
-//! By the mark a reader knows the second copy. It stands in the `tags` of the last record, which
-//! the KPL defines and no other reader looks at.
+//! A producer whose reply was lost sends the same bytes again, so they may be in the shard twice.
+//! The tag lets a reader recognise the duplicate. It is stored in the `tags` field of the last user
+//! record, which the KPL defines and other readers ignore.
 
-/// What a mark's tag is called.
+/// Key of the tag.
 const KEY: &[u8] = b"anabranch";
-/// Two numbers in hexadecimal.
+/// Length of the value: two 64-bit numbers in hexadecimal.
 const VALUE_BYTES: usize = 32;
-/// What stands before the mark's two texts: the tags and lengths of the record's field and of the
-/// two fields in it.
+/// Tags and lengths of the record's field and of the two fields in it.
 const FIELD: [u8; 2] = [4 << 3 | 2, 45];
 const KEY_FIELD: [u8; 2] = [1 << 3 | 2, 9];
 const VALUE_FIELD: [u8; 2] = [2 << 3 | 2, 32];
 
-/// The bytes of the field.
+/// Size of the field in bytes.
 pub(super) const FIELD_BYTES: usize = 2 + FIELD[1] as usize;
-/// What a mark adds to an aggregate at the most: the field, and a longer length before its record.
+/// Maximum size that a deduplication tag adds to an aggregate: the field, and a longer length
+/// prefix of its record.
 pub const MARK_MAX_BYTES: usize = FIELD_BYTES + 1;
 
 const _: () = {
@@ -24,17 +25,17 @@ const _: () = {
     assert!(FIELD[1] as usize == 2 + KEY.len() + 2 + VALUE_BYTES);
 };
 
-/// Whose aggregate it is.
+/// Identity of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DedupTag {
-    /// A number that no other producer has, nor this one after it was started again.
+    /// Producer number, unique among all producers and across restarts.
     pub producer: u64,
-    /// The aggregate's number among all of this producer.
+    /// Number of the aggregate among all of this producer.
     pub container: u64,
 }
 
 impl DedupTag {
-    /// The field of a record that carries the mark.
+    /// Returns the field of a record that carries the tag.
     pub(super) fn field(self) -> [u8; FIELD_BYTES] {
         let value = format!("{:016x}{:016x}", self.producer, self.container);
         let parts = [&FIELD[..], &KEY_FIELD, KEY, &VALUE_FIELD, value.as_bytes()];
@@ -43,7 +44,7 @@ impl DedupTag {
         field
     }
 
-    /// The mark that a tag is. `None` for a tag of somebody else.
+    /// Parses a tag. Returns `None` if it is not a deduplication tag.
     pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Self> {
         let is_mark = key == KEY && value.len() == VALUE_BYTES;
         let digits = value.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));

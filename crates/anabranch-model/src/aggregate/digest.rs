@@ -1,23 +1,24 @@
 //! MD5, the digest of the aggregate format and of the hash key space.
 //!
-//! The front takes many messages at once, because one MD5 cannot use more than a fraction of a core
-//! and several side by side can.
+//! [`digest_many`] takes many messages at once. One MD5 uses only a fraction of a core's execution
+//! units; several side by side use more.
 
 use crate::hash::HashKey;
 use md5::{Digest as _, Md5};
 
-/// Bytes of a digest.
+/// Size of a digest in bytes.
 pub const DIGEST_BYTES: usize = 16;
 
-/// An MD5 digest, in the order in which it is written.
+/// An MD5 digest, in byte order of the output.
 pub type Digest = [u8; DIGEST_BYTES];
 
-/// The digest of one message.
+/// Returns the digest of one message.
 pub fn digest(message: &[u8]) -> Digest {
     Md5::digest(message).into()
 }
 
-/// The digest of each message, in their order: eight or sixteen at a time where the processor can.
+/// Returns the digest of each message, in order. Computes eight or sixteen at a time if the
+/// processor supports it.
 pub fn digest_many(messages: &[&[u8]]) -> Vec<Digest> {
     #[cfg(target_arch = "x86_64")]
     if let Some(width) = super::simd::SimdWidth::widest() {
@@ -26,7 +27,7 @@ pub fn digest_many(messages: &[&[u8]]) -> Vec<Digest> {
     messages.iter().map(|message| digest(message)).collect()
 }
 
-/// The hash key of each partition key, in their order.
+/// Returns the hash key of each partition key, in order.
 pub fn hash_keys(partition_keys: &[&[u8]]) -> Vec<HashKey> {
     digest_many(partition_keys).into_iter().map(|d| HashKey(u128::from_be_bytes(d))).collect()
 }
@@ -48,7 +49,7 @@ mod tests {
     }
 
     proptest! {
-        // Lengths around the 64-byte block, where a wider implementation would go wrong.
+        // Lengths around the 64-byte block, where a wider implementation could go wrong.
         #[test]
         fn many_at_once_are_each_as_one_alone(
             messages in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! The KPL aggregate: many user records in one record of the stream.
+//! The KPL aggregate: many user records in one Kinesis record.
 //!
 //! ```text
 //! F3 89 9A C2 | message | MD5 of the message, 16 bytes
@@ -13,9 +13,9 @@
 //! Tag      { required string key = 1;  optional string value = 2; }
 //! ```
 //!
-//! Writers put all of field 1 first, then 2, then 3, and readers take any order. A producer
-//! that is told to puts its mark in the tags of the last record; of other tags a reader only checks
-//! that they are well formed.
+//! Writers put all of field 1 first, then 2, then 3; readers accept any order. If enabled, a
+//! producer puts its deduplication tag in the tags of the last record. Of other tags a reader only
+//! checks that they are well formed.
 
 mod wire;
 pub mod digest;
@@ -26,11 +26,11 @@ pub mod dedup_tag;
 pub mod encode;
 pub mod decode;
 
-/// What an aggregate begins with.
+/// Magic bytes at the start of an aggregate.
 pub const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
 
-/// The partition key of every aggregate. Its explicit hash key decides where it goes.
+/// Partition key of every aggregate. The explicit hash key selects its shard.
 pub const AGGREGATE_PARTITION_KEY: &str = "a";
 
-/// The bytes around the message: the magic and the digest.
+/// Bytes around the message: the magic and the digest.
 const FRAME_BYTES: usize = MAGIC.len() + digest::DIGEST_BYTES;

@@ -1,59 +1,59 @@
-//! A string table of an aggregate: its bytes on the wire, and which strings it holds already.
+//! String table of an aggregate: its encoded bytes, and an index of its strings.
 
 #![expect(clippy::cast_possible_truncation, reason = "hashing keeps the low bits on purpose")]
 
 use super::wire::{FIELD_ROOM_BYTES, FieldTag, append_field, varint_len};
 
-/// How far a lookup walks before it gives up. A table may hold a string twice, so giving up costs
-/// some bytes and never the sense; and keys chosen to collide cannot make a lookup slow.
+/// Maximum number of probes in a lookup. A table may hold a string twice, so stopping early costs
+/// some bytes but never correctness. It also bounds the cost of keys that are chosen to collide.
 const MAX_PROBES: usize = 64;
 
-/// Slots of a table that holds something, at the least.
+/// Minimum number of slots of a non-empty table.
 const MIN_SLOTS: usize = 64;
 
 /// The strings of one table, each once, in the order in which they were first seen.
 ///
-/// Strings are found through an open-addressed table of their numbers. The last string can be taken
-/// back: nothing that is still there was placed after it, so no other string moves.
+/// Strings are indexed by an open-addressed hash table of their numbers. Removing the last string
+/// moves no other, because all remaining strings were placed before it.
 #[derive(Debug, Clone)]
 pub(super) struct StringTable {
-    /// The tag of the table's field.
+    /// Tag of the table's field.
     tag: FieldTag,
-    /// The strings with their tags and lengths, as they go on the wire.
+    /// Encoded strings with their tags and lengths.
     wire: Vec<u8>,
-    /// The strings, by number.
+    /// Strings, by number.
     strings: Vec<TableEntry>,
-    /// For each slot 0, or one more than the number of the string that it holds.
+    /// Hash slots: 0, or one more than the number of a string.
     slots: Vec<u32>,
 }
 
 /// One string of a table.
 #[derive(Debug, Clone, Copy)]
 struct TableEntry {
-    /// Where its tag starts on the wire.
+    /// Offset of its tag in `wire`.
     tag_at: u32,
-    /// Where its text starts on the wire.
+    /// Offset of its text in `wire`.
     text_at: u32,
-    /// Where its walk through the slots begins; also a quick test for difference.
+    /// Start of its probe sequence; also a quick test for inequality.
     hash: u32,
 }
 
-/// What a lookup found. It fits into registers.
+/// Result of a lookup. It fits into registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// The table holds the string under this number.
     Existing(u32),
-    /// It doesn't.
+    /// The table does not hold the string.
     New {
-        /// The number that the string gets when it is added.
+        /// Number that the string gets when it is added.
         number: u32,
-        /// The string's hash, so that adding it need not compute it again.
+        /// Hash of the string, so that adding it need not compute it again.
         hash: u32,
     },
 }
 
 impl Lookup {
-    /// The string's number, once it is added.
+    /// Returns the string's number, current or once it is added.
     #[inline]
     pub(super) fn number(self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Lookup {
 }
 
 impl StringTable {
-    /// An empty table for field `field`.
+    /// Creates an empty table for field `field`.
     pub(super) fn new(field: u32) -> Self {
         Self {
             tag: FieldTag::bytes(field),
@@ -73,32 +73,32 @@ impl StringTable {
         }
     }
 
-    /// The table's bytes on the wire.
+    /// Returns the encoded table.
     #[inline]
     pub(super) fn wire(&self) -> &[u8] {
         &self.wire
     }
 
-    /// How many strings the table holds.
+    /// Returns the number of strings.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.strings.len()
     }
 
-    /// The string with this number.
+    /// Returns the string with this number.
     #[inline]
     pub(super) fn text(&self, number: usize) -> &[u8] {
         let end = self.strings.get(number + 1).map_or(self.wire.len(), |next| next.tag_at as usize);
         &self.wire[self.strings[number].text_at as usize..end]
     }
 
-    /// How many bytes a new string of `len` bytes adds to the wire.
+    /// Returns the encoded size of a new string of `len` bytes.
     #[inline]
     pub(super) fn added_bytes(len: usize) -> usize {
         1 + varint_len(len) + len
     }
 
-    /// Looks a string up.
+    /// Looks up a string.
     #[inline]
     pub(super) fn find(&self, text: &[u8]) -> Lookup {
         let hash = scatter(text);
@@ -112,7 +112,7 @@ impl StringTable {
         Lookup::New { number: offset(self.len()), hash }
     }
 
-    /// Adds a string that [`StringTable::find`] found to be new, with the hash that it gave.
+    /// Adds a string that [`StringTable::find`] reported as new, with the hash that it returned.
     #[inline]
     pub(super) fn push(&mut self, text: &[u8], hash: u32) {
         if (self.len() + 1) * 2 > self.slots.len() {
@@ -127,7 +127,7 @@ impl StringTable {
         self.occupy(self.len() - 1);
     }
 
-    /// Takes the last string back.
+    /// Removes the last string.
     pub(super) fn pop(&mut self) {
         let number = offset(self.len());
         let Some(last) = self.strings.pop() else { return };
@@ -137,7 +137,7 @@ impl StringTable {
         self.wire.truncate(last.tag_at as usize);
     }
 
-    /// Forgets all strings and keeps the memory.
+    /// Removes all strings and keeps the memory.
     pub(super) fn clear(&mut self) {
         if self.strings.is_empty() {
             return;
@@ -147,7 +147,7 @@ impl StringTable {
         self.slots.fill(0);
     }
 
-    /// Doubles the slots and places the strings again, in their order.
+    /// Doubles the slots and inserts the strings again, in order.
     fn grow(&mut self) {
         let slots = (self.slots.len() * 2).max(MIN_SLOTS);
         self.slots.clear();
@@ -157,7 +157,7 @@ impl StringTable {
         }
     }
 
-    /// Puts a string's number into the first free slot of its walk, if there is one.
+    /// Stores a string's number in the first free slot of its probe sequence, if there is one.
     fn occupy(&mut self, number: usize) {
         let hash = self.strings[number].hash;
         if let Some(slot) = self.walk(hash).find(|slot| self.slots[*slot] == 0) {
@@ -165,7 +165,7 @@ impl StringTable {
         }
     }
 
-    /// The slots in which a string with this hash may stand, in the order of the search.
+    /// Returns the slots that may hold a string with this hash, in probe order.
     #[inline]
     fn walk(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots.len();
@@ -174,13 +174,13 @@ impl StringTable {
     }
 }
 
-/// A place in a container. Containers end long before 4 GiB, the builder sees to that.
+/// Converts an offset. The builder limits the size of a Kinesis record far below 4 GiB.
 #[inline]
 fn offset(place: usize) -> u32 {
     u32::try_from(place).expect("the builder refuses records that would take it past its maximum")
 }
 
-/// Where the walk for `text` begins: eight bytes at a time, each folded from a wide product.
+/// Returns the hash of `text`: eight bytes at a time, each folded from a wide product.
 #[inline]
 fn scatter(text: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -196,7 +196,7 @@ fn scatter(text: &[u8]) -> u32 {
         hash = fold(hash ^ u64::from_le_bytes(*chunk));
         rest = others;
     }
-    // The last eight bytes, some of them for the second time: that is less work than one by one.
+    // The last eight bytes may overlap the previous ones: that is cheaper than byte by byte.
     let last = text.last_chunk().map(|last| u64::from_le_bytes(*last));
     let few = || text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
     fold(hash ^ last.unwrap_or_else(few)) as u32
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn strings_that_collide_are_kept_and_only_lose_their_sharing() {
-        // Bytes that begin the same walk in the smallest table.
+        // Strings with the same probe sequence in the smallest table.
         let colliding: Vec<[u8; 4]> = (0_u32..)
             .map(u32::to_be_bytes)
             .filter(|text| scatter(text).is_multiple_of(4096))

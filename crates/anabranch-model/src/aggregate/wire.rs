@@ -1,25 +1,25 @@
-//! The protobuf wire format, as far as aggregates need it.
+//! The subset of the protobuf wire format that aggregates need.
 //!
-//! Reading follows the Java library that KCL uses, because "does this parse?" decides whether a
-//! record is taken apart: unknown fields are skipped, groups too, and a known field with another
-//! wire type counts as unknown.
+//! Reading follows the Java library that KCL uses, because a successful parse decides if a record
+//! is deaggregated. Unknown fields and groups are skipped, and a known field with another wire type
+//! counts as unknown.
 
 #![expect(clippy::cast_possible_truncation, reason = "the format keeps low bits on purpose")]
 
-/// The bytes that a varint takes at most.
+/// Maximum size of a varint in bytes.
 pub(super) const VARINT_MAX_BYTES: usize = 10;
 
-/// How deep messages and groups may nest.
+/// Maximum nesting depth of messages and groups.
 const MAX_DEPTH: usize = 100;
 
-/// How many bytes `value` takes as a varint.
+/// Returns the size of `value` as a varint, in bytes.
 #[inline]
 pub(super) fn varint_len(value: usize) -> usize {
     let bits = usize::BITS - (value | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 
-/// Writes `value` as a varint to the front of `out`, and says how many bytes it took.
+/// Writes `value` as a varint to the front of `out`. Returns the number of bytes written.
 #[inline]
 pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
     let mut at = 0;
@@ -32,12 +32,12 @@ pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
     at + 1
 }
 
-/// The bytes that [`append_field`] needs room for.
+/// Spare capacity that [`append_field`] needs, in bytes.
 pub(super) const FIELD_ROOM_BYTES: usize = size_of::<u64>();
 
-/// Appends a field that is a number, or the tag and length of one that has a length. Values are
-/// below 2^28. A register is copied as a whole and what is too much is forgotten: that costs less
-/// than to copy as many bytes as it takes.
+/// Appends a varint field, or the tag and length of a length-delimited field. Values must be below
+/// 2^28. Copies a whole register and truncates the excess, which is faster than copying the exact
+/// number of bytes.
 #[inline]
 pub(super) fn append_field(out: &mut Vec<u8>, tag: FieldTag, value: usize) {
     let value = value as u64;
@@ -53,7 +53,7 @@ pub(super) fn append_field(out: &mut Vec<u8>, tag: FieldTag, value: usize) {
     out.truncate(end);
 }
 
-/// A varint of three or four bytes, and how many these are.
+/// Returns a varint of three or four bytes, and its length.
 fn long_varint(value: u64) -> (u64, usize) {
     assert!(value < 1 << 28, "records and tables of strings are shorter");
     let sevens = |place: u32| (value >> (7 * place) & 0x7f) << (8 * place);
@@ -61,26 +61,26 @@ fn long_varint(value: u64) -> (u64, usize) {
     if value < 1 << 21 { (varint | 0x8080, 3) } else { (varint | 0x0080_8080, 4) }
 }
 
-/// The bytes are not a protobuf message.
+/// Error: the bytes are not a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MalformedMessage;
 
-/// A field's tag: its number and wire type.
+/// Tag of a field: its number and wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FieldTag(u32);
 
 impl FieldTag {
-    /// The tag of a varint field.
+    /// Returns the tag of a varint field.
     pub(super) const fn varint(field: u32) -> Self {
         Self(field << 3)
     }
 
-    /// The tag of a field with a length before it: bytes, a string or a message.
+    /// Returns the tag of a length-delimited field: bytes, a string or a message.
     pub(super) const fn bytes(field: u32) -> Self {
         Self(field << 3 | 2)
     }
 
-    /// The tag as the one byte that it takes on the wire.
+    /// Returns the tag as its single byte on the wire.
     #[inline]
     pub(super) const fn byte(self) -> u8 {
         assert!(self.0 < 0x80);
@@ -94,32 +94,32 @@ impl FieldTag {
 
 /// Reads the fields of one message.
 pub(super) struct MessageReader<'a> {
-    /// The buffer that the offsets point into, up to where this message ends.
+    /// Buffer that the offsets refer to, up to the end of this message.
     buffer: &'a [u8],
-    /// Where the next field starts.
+    /// Offset of the next field.
     at: usize,
-    /// How many messages this one is nested in.
+    /// Number of messages that enclose this one.
     depth: usize,
 }
 
-/// A part of the buffer, from the first offset to before the second.
+/// A range of offsets in the buffer.
 pub(super) type Span = std::ops::Range<usize>;
 
 impl<'a> MessageReader<'a> {
-    /// A reader of the message that fills `span` of `buffer`.
+    /// Creates a reader of the message in `span` of `buffer`.
     #[inline]
     pub(super) fn new(buffer: &'a [u8], span: Span) -> Self {
         debug_assert!(span.start <= span.end);
         Self { buffer: &buffer[..span.end], at: span.start, depth: 0 }
     }
 
-    /// A reader of the message in a field of this one.
+    /// Creates a reader of the message in a field of this one.
     #[inline]
     pub(super) fn nested(&self, span: Span) -> Self {
         Self { depth: self.depth + 1, ..MessageReader::new(self.buffer, span) }
     }
 
-    /// The next field's tag; `None` at the end of the message.
+    /// Reads the next field's tag; `None` at the end of the message.
     #[inline]
     pub(super) fn tag(&mut self) -> Result<Option<FieldTag>, MalformedMessage> {
         if self.at == self.buffer.len() {
@@ -130,10 +130,10 @@ impl<'a> MessageReader<'a> {
         if tag.field() == 0 { Err(MalformedMessage) } else { Ok(Some(tag)) }
     }
 
-    /// A varint. Bits above the 64th are dropped; an eleventh byte is an error.
+    /// Reads a varint. Bits above the 64th are dropped; an eleventh byte is an error.
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, MalformedMessage> {
-        // Nearly all are tags, short lengths or low places of a table, and have one byte.
+        // Most varints are tags, short lengths or low table indices, and have one byte.
         match self.buffer.get(self.at) {
             Some(byte) if *byte < 0x80 => {
                 self.at += 1;
@@ -157,16 +157,16 @@ impl<'a> MessageReader<'a> {
         Err(MalformedMessage)
     }
 
-    /// The span of a field with a length before it.
+    /// Reads the span of a length-delimited field.
     #[inline]
     pub(super) fn bytes(&mut self) -> Result<Span, MalformedMessage> {
-        // Java keeps the low 32 bits and takes them as signed.
+        // Java keeps the low 32 bits and interprets them as signed.
         let len = i32::try_from(self.varint()? as u32).map_err(|_| MalformedMessage)?;
         let len = usize::try_from(len).map_err(|_| MalformedMessage)?;
         self.take(len)
     }
 
-    /// Skips the value of a field that nobody asked for.
+    /// Skips the value of an unknown field.
     pub(super) fn skip(&mut self, tag: FieldTag) -> Result<(), MalformedMessage> {
         match tag.0 & 7 {
             0 => self.varint().map(drop),
@@ -174,12 +174,13 @@ impl<'a> MessageReader<'a> {
             2 => self.bytes().map(drop),
             3 => self.skip_group(tag.field()),
             5 => self.take(4).map(drop),
-            // 4 ends a group that never began, and 6 and 7 don't exist.
+            // 4 ends a group that never began; 6 and 7 do not exist.
             _ => Err(MalformedMessage),
         }
     }
 
-    /// Skips a group up to its end. It loops over an own stack, so that input cannot exhaust ours.
+    /// Skips a group up to its end. Uses an explicit stack, so that input cannot exhaust the call
+    /// stack.
     fn skip_group(&mut self, field: u32) -> Result<(), MalformedMessage> {
         let mut open = [0; MAX_DEPTH];
         let room = MAX_DEPTH.saturating_sub(self.depth);
@@ -206,7 +207,7 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// How many bytes of the message are left.
+    /// Returns the number of bytes left in the message.
     pub(super) fn left(&self) -> usize {
         self.buffer.len() - self.at
     }
@@ -262,7 +263,7 @@ mod tests {
         check(&[0x7a, 2, 9, 9], Ok(1));
         check(&[0x7a, 3, 9, 9], Err(MalformedMessage));
         check(&[0x7a, 0xff, 0xff, 0xff, 0xff, 0x0f], Err(MalformedMessage));
-        // A group, a group in it, the wrong end, no end, an end without a start.
+        // A group, a nested group, the wrong end, no end, an end without a start.
         check(&[0x7b, 0x78, 1, 0x7c], Ok(1));
         check(&[0x7b, 0x73, 0x74, 0x7c], Ok(1));
         check(&[0x7b, 0x73, 0x7c, 0x74], Err(MalformedMessage));

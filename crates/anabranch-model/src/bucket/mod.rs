@@ -1,64 +1,65 @@
 //! A token bucket with several dimensions, such as records and bytes.
 //!
-//! All arithmetic is in whole numbers: a rate of one token a second is one thousandth of a token
-//! a millisecond, so levels are kept in thousandths and never drift.
+//! All arithmetic uses integers. One token per second is one thousandth of a token per millisecond,
+//! so levels are stored in thousandths and never drift.
 
-/// Thousandths of a token in a token; also milliseconds in a second, which is the point of it.
+/// Thousandths of a token in a token. Equal to the milliseconds in a second, which keeps rates
+/// exact.
 const THOUSANDTHS: u64 = 1_000;
 
-/// What one dimension allows.
+/// Limits of one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// Tokens that an idle bucket gathers at most.
+    /// Maximum number of tokens that an idle bucket accumulates.
     pub capacity: u64,
-    /// Tokens that come in each second.
+    /// Tokens added per second.
     pub per_second: u64,
 }
 
 /// A token bucket of `D` dimensions. It starts full.
 ///
 /// A cost is taken from all dimensions or from none. A cost above the capacity passes when the
-/// bucket is full and leaves a debt, so that a large record waits long but not for ever. Over any
-/// time the bucket lets through at most its capacity, what came in, and one such debt.
+/// bucket is full and leaves a debt, so that a large record waits long but not indefinitely. Over
+/// any period the bucket lets through at most its capacity, the tokens added, and one such debt.
 #[derive(Debug, Clone)]
 pub struct Bucket<const D: usize> {
-    /// What each dimension allows.
     allowances: [Allowance; D],
-    /// What each dimension holds, in thousandths of a token. Negative is debt.
+    /// Level of each dimension, in thousandths of a token. Negative is debt.
     levels: [i128; D],
-    /// Up to when incoming tokens are counted. It never goes back: a clock that does would
-    /// otherwise bring in the same tokens twice.
+    /// Time up to which added tokens are counted. It never goes back. Otherwise a clock that does
+    /// would add the same tokens twice.
     filled_until_ms: u64,
 }
 
-/// The answer to a cost.
+/// Answer to a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The cost passes. [`Bucket::take`] has taken it.
     Passed,
-    /// It will pass after this many milliseconds, if nothing else is taken until then. Not 0.
+    /// The cost passes after this time, if nothing else is taken until then.
     Wait {
-        /// Milliseconds to wait.
+        /// Milliseconds to wait, at least 1.
         ms: u64,
     },
-    /// It will not pass, because a dimension that lacks tokens gets none.
+    /// The cost never passes, because a dimension that lacks tokens gets none.
     Never,
 }
 
 impl<const D: usize> Bucket<D> {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(allowances: [Allowance; D], now_ms: u64) -> Self {
         let levels = allowances.map(|allowance| thousandths(allowance.capacity));
         Self { allowances, levels, filled_until_ms: now_ms }
     }
 
-    /// Whether `cost` would pass now, and if not, when.
+    /// Returns the admission of `cost` now: passed, the time to wait, or never.
     pub fn admission(&self, now_ms: u64, cost: [u64; D]) -> Admission {
         self.admission_behind([0; D], now_ms, cost)
     }
 
-    /// The same, once `ahead` has been taken. Only `cost` may be above the capacity: what is ahead
-    /// of it counts whole, or any number of costs would pass a full bucket together.
+    /// Returns the admission of `cost` once `ahead` has been taken. Only `cost` may exceed the
+    /// capacity; `ahead` counts in full. Otherwise any number of costs would pass a full bucket
+    /// together.
     pub fn admission_behind(&self, ahead: [u64; D], now_ms: u64, cost: [u64; D]) -> Admission {
         let from_ms = now_ms.max(self.filled_until_ms);
         let mut at_ms = now_ms;
@@ -82,7 +83,7 @@ impl<const D: usize> Bucket<D> {
         }
     }
 
-    /// Milliseconds until `cost` passes; `None` if it never does.
+    /// Returns the milliseconds until `cost` passes, or `None` if it never does.
     pub fn wait_ms(&self, now_ms: u64, cost: [u64; D]) -> Option<u64> {
         match self.admission(now_ms, cost) {
             Admission::Passed => Some(0),
@@ -100,8 +101,8 @@ impl<const D: usize> Bucket<D> {
         admission
     }
 
-    /// Takes `cost` whether it passes or not, for what is known only afterwards, such as the size of
-    /// a reply. A debt delays what comes next.
+    /// Takes `cost` unconditionally, for a cost that is known only afterwards, such as the size of
+    /// a reply. A debt delays later costs.
     pub fn charge(&mut self, now_ms: u64, cost: [u64; D]) {
         self.fill(now_ms);
         for (level, cost) in self.levels.iter_mut().zip(cost) {
@@ -109,8 +110,7 @@ impl<const D: usize> Bucket<D> {
         }
     }
 
-    /// Changes what the dimensions allow from now on. Debts stay; a level above its new capacity is
-    /// cut to it.
+    /// Changes the limits from now on. Debts remain; a level above its new capacity is cut to it.
     pub fn set_allowances(&mut self, now_ms: u64, allowances: [Allowance; D]) {
         self.fill(now_ms);
         self.allowances = allowances;
@@ -119,7 +119,7 @@ impl<const D: usize> Bucket<D> {
         }
     }
 
-    /// Counts the tokens that came in since the last time.
+    /// Adds the tokens since the last fill.
     fn fill(&mut self, now_ms: u64) {
         let ms = now_ms.saturating_sub(self.filled_until_ms);
         self.filled_until_ms += ms;
@@ -129,7 +129,7 @@ impl<const D: usize> Bucket<D> {
     }
 }
 
-/// A level after so many milliseconds.
+/// Returns the level after `ms` milliseconds.
 fn filled(level: i128, allowance: &Allowance, ms: u64) -> i128 {
     let incoming = i128::from(ms).saturating_mul(i128::from(allowance.per_second));
     level.saturating_add(incoming).min(thousandths(allowance.capacity))

@@ -1,9 +1,9 @@
-//! The bucket by example, and its bounds over any course of time.
+//! The bucket by example, and its bounds over any sequence of times.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Records and bytes, ten and a thousand, refilled in a second.
+/// Ten records and a thousand bytes per second, with a capacity of one second.
 fn shard(now_ms: u64) -> Bucket<2> {
     Bucket::new(
         [
@@ -54,7 +54,7 @@ fn a_cost_above_the_capacity_passes_when_full_and_is_paid_for_later() {
     bucket.take(0, [0, 1]);
     assert_eq!(bucket.take(0, [1, 5_000]), Admission::Wait { ms: 1 });
     assert_eq!(bucket.take(1, [1, 5_000]), Admission::Passed);
-    // The debt is 4,000 bytes: four seconds until there is one byte more than nothing.
+    // The debt is 4,000 bytes: four seconds until the level is one byte above zero.
     assert_eq!(bucket.wait_ms(1, [1, 1]), Some(4_001));
     assert_eq!(bucket.take(4_001, [1, 1]), Admission::Wait { ms: 1 });
     assert_eq!(bucket.take(4_002, [1, 1]), Admission::Passed);
@@ -101,7 +101,7 @@ fn a_rate_of_nothing_never_passes_once_empty() {
 fn slow_rates_lose_nothing_to_rounding() {
     let mut bucket = Bucket::new([Allowance { capacity: 1, per_second: 3 }], 0);
     let passed = (0..=60_000).filter(|now| bucket.take(*now, [1]) == Admission::Passed).count();
-    // One at the start, then one each 334 ms: a level that is full can't save the last third.
+    // One at the start, then one every 334 ms: a full level cannot keep the remaining third.
     assert_eq!(passed, 1 + 60_000 / 334);
     let mut deep = Bucket::new([Allowance { capacity: 100, per_second: 3 }], 0);
     let passed = (0..=60_000).filter(|now| deep.take(*now, [1]) == Admission::Passed).count();

@@ -1,42 +1,42 @@
-//! CBOR as Kinesis speaks it (`application/x-amz-cbor-1.1`): a cursor that borrows, and writers.
+//! CBOR as used by Kinesis (`application/x-amz-cbor-1.1`): a borrowing cursor, and writers.
 //!
-//! The client and the local stream share it.
+//! Shared by the client and the local stream.
 
 mod read;
 pub mod write;
 
 pub use read::{CborCursor, ContainerItems, ItemHead};
 
-/// Why a body is not the CBOR that was expected.
+/// Error: a body is not the expected CBOR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedCbor(pub &'static str);
 
-/// Containers and tags may nest this deep. No body of the API needs more than six.
+/// Maximum nesting depth of arrays, maps and tags. No body of the API needs more than six.
 pub const MAX_DEPTH: u8 = 32;
 
-/// The tag of a point in time.
+/// Tag of a point in time.
 pub const TAG_TIME: u64 = 1;
 
-/// The major types of RFC 8949, section 3.1.
+/// Major types of RFC 8949, section 3.1.
 pub mod major {
-    /// A number that is not negative.
+    /// A non-negative integer.
     pub const UNSIGNED: u8 = 0;
-    /// A negative number.
+    /// A negative integer.
     pub const NEGATIVE: u8 = 1;
     /// A byte string.
     pub const BYTES: u8 = 2;
-    /// A text.
+    /// A text string.
     pub const TEXT: u8 = 3;
-    /// A list.
+    /// An array.
     pub const ARRAY: u8 = 4;
     /// A map.
     pub const MAP: u8 = 5;
     /// A tag before an item.
     pub const TAG: u8 = 6;
-    /// Floats, truth values, null and the break.
+    /// Floats, booleans, null and the break.
     pub const SIMPLE: u8 = 7;
 }
 
-/// The byte that ends an indefinite container or string.
+/// Byte that ends an indefinite-length array, map or string.
 const BREAK: u8 = 0xff;

@@ -6,34 +6,33 @@ use super::{BREAK, MAX_DEPTH, MalformedCbor, major};
 
 const CUT: MalformedCbor = MalformedCbor("the CBOR body ends too early");
 
-/// A place in a CBOR document.
+/// A position in a CBOR document.
 #[derive(Debug, Clone)]
 pub struct CborCursor<'a> {
-    /// The whole document.
     bytes: &'a [u8],
-    /// Where the next item begins.
+    /// Offset of the next item.
     at: usize,
 }
 
-/// What is left of a container: a count, or everything up to the break byte.
+/// Remaining items of an array or map: a count, or `None` up to the break byte.
 #[derive(Debug)]
 pub struct ContainerItems(Option<u64>);
 
 impl ContainerItems {
-    /// A size to reserve for: what the header claims, but never more than the caller's bound.
+    /// Returns a capacity to reserve: the count in the header, but at most `most`.
     pub fn hint(&self, most: usize) -> usize {
         self.0.map_or(0, |count| usize::try_from(count).unwrap_or(most).min(most))
     }
 }
 
-/// The first byte of an item, taken apart, with its argument.
+/// The decoded head of an item: its first byte and its argument.
 #[derive(Debug, Clone, Copy)]
 pub struct ItemHead {
-    /// The major type.
+    /// Major type.
     pub major: u8,
-    /// The low five bits. 31 means indefinite.
+    /// Low five bits. 31 means indefinite length.
     pub info: u8,
-    /// The number that stands in the item's head, or behind it.
+    /// Argument in the first byte or in the bytes after it.
     pub argument: u64,
 }
 
@@ -44,12 +43,12 @@ impl ItemHead {
 }
 
 impl<'a> CborCursor<'a> {
-    /// The beginning of a document.
+    /// Creates a cursor at the start of a document.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// The next byte, without taking it.
+    /// Returns the next byte without consuming it.
     #[inline]
     pub fn peek(&self) -> Result<u8, MalformedCbor> {
         self.bytes.get(self.at).copied().ok_or(CUT)
@@ -63,7 +62,7 @@ impl<'a> CborCursor<'a> {
         Ok(taken)
     }
 
-    /// Takes the head of the next item.
+    /// Reads the head of the next item.
     #[inline]
     pub fn head(&mut self) -> Result<ItemHead, MalformedCbor> {
         let first = self.peek()?;
@@ -86,7 +85,7 @@ impl<'a> CborCursor<'a> {
         Ok(ItemHead { major, info, argument })
     }
 
-    /// Takes the null (or undefined) that stands here, if one does.
+    /// Consumes a null (or undefined) if it is next. Returns true if it was.
     #[inline]
     pub fn null(&mut self) -> Result<bool, MalformedCbor> {
         let null = matches!(self.peek()?, 0xf6 | 0xf7);
@@ -94,29 +93,29 @@ impl<'a> CborCursor<'a> {
         Ok(null)
     }
 
-    /// Where the next item begins, in bytes from the beginning of the document.
+    /// Returns the offset of the next item from the start of the document, in bytes.
     #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Whether nothing is left of the document.
+    /// Returns true at the end of the document.
     pub fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
 
-    /// Whether null (or undefined) stands here.
+    /// Returns true if null (or undefined) is next.
     #[inline]
     pub fn is_at_null(&self) -> bool {
         matches!(self.bytes.get(self.at), Some(0xf6 | 0xf7))
     }
 
-    /// Takes the tag that stands here, if one does.
+    /// Reads a tag if one is next.
     pub fn tag(&mut self) -> Result<Option<u64>, MalformedCbor> {
         if self.peek()? >> 5 == major::TAG { Ok(Some(self.head()?.argument)) } else { Ok(None) }
     }
 
-    /// A number, whole or not.
+    /// Reads a number, integer or float.
     #[expect(clippy::cast_precision_loss, reason = "a float is what the caller asked for")]
     pub fn number(&mut self) -> Result<f64, MalformedCbor> {
         if self.peek()? >> 5 != major::SIMPLE {
@@ -135,7 +134,7 @@ impl<'a> CborCursor<'a> {
         }
     }
 
-    /// A truth value.
+    /// Reads a boolean.
     pub fn boolean(&mut self) -> Result<bool, MalformedCbor> {
         match self.head()? {
             ItemHead { major: major::SIMPLE, info: 20, .. } => Ok(false),
@@ -144,9 +143,9 @@ impl<'a> CborCursor<'a> {
         }
     }
 
-    /// A point in time, in milliseconds since 1970. AWS sends whole milliseconds under tag 1, where
-    /// RFC 8949 has seconds, and some test doubles do as the RFC says: a whole number that would be
-    /// a moment of the first three years of that count is taken for seconds.
+    /// Reads a point in time, in milliseconds since the Unix epoch. AWS sends integer milliseconds
+    /// under tag 1, where RFC 8949 has seconds, and some emulators follow the RFC. An integer that
+    /// would be within about the first three years in milliseconds is therefore treated as seconds.
     #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, it never wraps")]
     pub fn time_ms(&mut self) -> Result<i64, MalformedCbor> {
         const SECONDS_BELOW: u64 = 100_000_000_000;
@@ -158,7 +157,7 @@ impl<'a> CborCursor<'a> {
         if value.unsigned_abs() < SECONDS_BELOW { Ok(value * 1000) } else { Ok(value) }
     }
 
-    /// A whole number.
+    /// Reads an integer.
     #[inline]
     pub fn integer(&mut self) -> Result<i64, MalformedCbor> {
         let head = self.head()?;
@@ -171,7 +170,7 @@ impl<'a> CborCursor<'a> {
         }
     }
 
-    /// A text string; borrowed unless it came in chunks.
+    /// Reads a text string; borrowed unless it is chunked.
     #[inline]
     pub fn text(&mut self) -> Result<Cow<'a, str>, MalformedCbor> {
         const NOT_UTF8: MalformedCbor = MalformedCbor("a CBOR text that is not UTF-8");
@@ -183,18 +182,19 @@ impl<'a> CborCursor<'a> {
         }
     }
 
-    /// The bytes of a text string, which are not checked: enough to compare with names and digits.
+    /// Reads the bytes of a text string without checking UTF-8, which is enough to compare names
+    /// and digits.
     #[inline]
     pub fn text_bytes(&mut self) -> Result<Cow<'a, [u8]>, MalformedCbor> {
         self.string(major::TEXT)
     }
 
-    /// A text string, or null.
+    /// Reads a text string or null.
     pub fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, MalformedCbor> {
         if self.null()? { Ok(None) } else { self.text().map(Some) }
     }
 
-    /// A byte string; borrowed unless it came in chunks.
+    /// Reads a byte string; borrowed unless it is chunked.
     #[inline]
     pub fn blob(&mut self) -> Result<Cow<'a, [u8]>, MalformedCbor> {
         self.string(major::BYTES)
@@ -225,7 +225,7 @@ impl<'a> CborCursor<'a> {
         self.take(usize::try_from(head.argument).map_err(|_| CUT)?)
     }
 
-    /// Takes the break byte that stands here, if it does.
+    /// Consumes the break byte if it is next. Returns true if it was.
     #[inline]
     fn at_break(&mut self) -> Result<bool, MalformedCbor> {
         let found = self.peek()? == BREAK;
@@ -254,7 +254,7 @@ impl<'a> CborCursor<'a> {
         Ok(ContainerItems((!head.is_indefinite()).then_some(head.argument)))
     }
 
-    /// True while the container has another item (for a map: another key and value).
+    /// Returns true while the array or map has another item (for a map: another key and value).
     #[inline]
     pub fn more(&mut self, items: &mut ContainerItems) -> Result<bool, MalformedCbor> {
         match &mut items.0 {
@@ -267,7 +267,7 @@ impl<'a> CborCursor<'a> {
         }
     }
 
-    /// Passes over one item, whatever it is.
+    /// Skips one item of any type.
     pub fn skip(&mut self) -> Result<(), MalformedCbor> {
         self.skip_within(MAX_DEPTH)
     }
@@ -299,7 +299,7 @@ impl<'a> CborCursor<'a> {
         Ok(())
     }
 
-    /// Refuses bytes behind the document.
+    /// Checks that the document has no trailing bytes.
     pub fn finish(&self) -> Result<(), MalformedCbor> {
         if self.at == self.bytes.len() {
             Ok(())
@@ -309,7 +309,7 @@ impl<'a> CborCursor<'a> {
     }
 }
 
-/// The value of a 16-bit float (RFC 8949, appendix D).
+/// Returns the value of a 16-bit float (RFC 8949, appendix D).
 pub(super) fn half(bits: u64) -> f64 {
     let exponent = i32::from((bits >> 10 & 0x1f) as u8);
     let mantissa = f64::from((bits & 0x3ff) as u16);

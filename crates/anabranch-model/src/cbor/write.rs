@@ -1,4 +1,4 @@
-//! Writing CBOR to the end of a buffer.
+//! CBOR writers that append to a buffer.
 
 #![expect(clippy::cast_possible_truncation, reason = "each cast is behind a check of its range")]
 
@@ -25,64 +25,64 @@ fn head(out: &mut Vec<u8>, major: u8, argument: u64) {
     }
 }
 
-/// The header of a map of `count` pairs.
+/// Writes the header of a map of `count` pairs.
 pub fn map(out: &mut Vec<u8>, count: usize) {
     head(out, major::MAP, count as u64);
 }
 
-/// The header of a list of `count` items.
+/// Writes the header of an array of `count` items.
 pub fn array(out: &mut Vec<u8>, count: usize) {
     head(out, major::ARRAY, count as u64);
 }
 
-/// The beginning of a map that [`close`] ends.
+/// Opens an indefinite-length map, to be ended by [`close`].
 pub fn open_map(out: &mut Vec<u8>) {
     out.push(major::MAP << 5 | 31);
 }
 
-/// The beginning of a list that [`close`] ends.
+/// Opens an indefinite-length array, to be ended by [`close`].
 pub fn open_array(out: &mut Vec<u8>) {
     out.push(major::ARRAY << 5 | 31);
 }
 
-/// The end of what [`open_map`] or [`open_array`] began.
+/// Ends a map or array opened by [`open_map`] or [`open_array`].
 pub fn close(out: &mut Vec<u8>) {
     out.push(BREAK);
 }
 
-/// A text string.
+/// Writes a text string.
 #[inline]
 pub fn text(out: &mut Vec<u8>, text: &str) {
     utf8(out, text.as_bytes());
 }
 
-/// A text string, given as the bytes of its UTF-8.
+/// Writes a text string, given as UTF-8 bytes.
 #[inline]
 pub fn utf8(out: &mut Vec<u8>, text: &[u8]) {
     head(out, major::TEXT, text.len() as u64);
     out.extend_from_slice(text);
 }
 
-/// A byte string.
+/// Writes a byte string.
 #[inline]
 pub fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
     blob_head(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// The header of a byte string of `length` bytes, which come next.
+/// Writes the header of a byte string of `length` bytes, which must follow.
 #[inline]
 pub fn blob_head(out: &mut Vec<u8>, length: usize) {
     head(out, major::BYTES, length as u64);
 }
 
-/// A number that is not negative.
+/// Writes a non-negative integer.
 #[inline]
 pub fn unsigned(out: &mut Vec<u8>, value: u64) {
     head(out, major::UNSIGNED, value);
 }
 
-/// A number of either sign.
+/// Writes an integer.
 pub fn integer(out: &mut Vec<u8>, value: i64) {
     match u64::try_from(value) {
         Ok(value) => head(out, major::UNSIGNED, value),
@@ -91,23 +91,24 @@ pub fn integer(out: &mut Vec<u8>, value: i64) {
     }
 }
 
-/// A double.
+/// Writes a double.
 pub fn float(out: &mut Vec<u8>, value: f64) {
     out.push(0xfb);
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// A truth value.
+/// Writes a boolean.
 pub fn boolean(out: &mut Vec<u8>, value: bool) {
     out.push(if value { 0xf5 } else { 0xf4 });
 }
 
-/// Null.
+/// Writes null.
 pub fn null(out: &mut Vec<u8>) {
     out.push(0xf6);
 }
 
-/// A point in time as AWS sends it: tag 1 and whole *milliseconds*, where RFC 8949 has seconds.
+/// Writes a point in time as AWS sends it: tag 1 and integer *milliseconds*, where RFC 8949 has
+/// seconds.
 pub fn time(out: &mut Vec<u8>, ms: i64) {
     head(out, major::TAG, TAG_TIME);
     integer(out, ms);

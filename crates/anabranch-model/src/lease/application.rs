@@ -1,27 +1,28 @@
-//! What is stored once for the whole application.
+//! Facts stored once for the whole application.
 
 use super::listing::UnreadableRow;
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
 
-/// The application's own facts. Only the native layout keeps them.
+/// Facts about the application and its streams. Only the native layout stores them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
 pub struct ApplicationFacts {
-    /// Moved by every write that changes the plan, so that an idle worker need not list leases.
+    /// Version of the plan, incremented by every write that changes it, so that an idle worker need
+    /// not list leases.
     pub version: u64,
-    /// What is known of each stream that the application reads.
+    /// Facts about each stream that the application reads.
     pub streams: BTreeMap<StreamName, StreamFacts>,
-    /// Streams of which something is known that can't be read.
+    /// Streams whose stored facts cannot be read.
     pub unreadable: Vec<UnreadableRow<StreamName>>,
 }
 
 impl ApplicationFacts {
-    /// Whether the application has read the stream under this name.
+    /// Returns true if the application has read the stream under this name.
     pub fn knows(&self, stream: &StreamName) -> bool {
         self.streams.contains_key(stream) || self.unreadable.iter().any(|it| it.key == *stream)
     }
 
-    /// Returns what is known of a stream, or why that can't be read.
+    /// Returns the facts about a stream, or the reason why they cannot be read.
     pub fn facts(&self, stream: &StreamName) -> Result<Option<StreamFacts>, &str> {
         match self.unreadable.iter().find(|it| it.key == *stream) {
             Some(unreadable) => Err(&unreadable.why),
@@ -30,21 +31,22 @@ impl ApplicationFacts {
     }
 }
 
-/// What an application has to remember of a stream.
+/// Facts that an application stores about a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct StreamFacts {
-    /// When the application first started on the stream, by the service's clock, in milliseconds
-    /// since 1970. `LATEST` means this moment, for every worker and for ever.
+    /// Time at which the application first started on the stream, by the service's clock, in
+    /// milliseconds since the Unix epoch. `LATEST` means this time, permanently and for every
+    /// worker.
     pub t0_ms: u64,
-    /// When the stream was created, in milliseconds since 1970. Another time is another stream
-    /// under the same name, and its rows say nothing about it.
+    /// Creation time of the stream, in milliseconds since the Unix epoch. A different time means a
+    /// different stream of the same name, for which the stored rows are not valid.
     pub created_ms: u64,
-    /// Whether every row of the first sync was made. Until then nobody takes a lease.
+    /// True once every row of the first sync has been created. Until then no lease is taken.
     pub first_sync_done: bool,
 }
 
-/// Whether two creation times, in milliseconds, are those of one stream. Compares them in seconds,
-/// as KCL does: a service that rounds a fraction differently has not created another stream.
+/// Returns true if two creation times, in milliseconds, belong to one stream. Compares whole
+/// seconds, as KCL does, because a service may round fractions differently.
 pub fn is_same_creation(known_ms: u64, found_ms: u64) -> bool {
     known_ms / 1_000 == found_ms / 1_000
 }

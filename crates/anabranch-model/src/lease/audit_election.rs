@@ -1,4 +1,4 @@
-//! Who audits a stream, and which rows may go.
+//! Election of the worker that audits a stream, and the rules for removing rows.
 
 use super::java_shuffle;
 use super::row::Lease;
@@ -9,13 +9,13 @@ use crate::lineage::Lineage;
 use crate::position::Position;
 use std::collections::BTreeSet;
 
-/// Whether `me` audits the stream whose rows these are, by key.
+/// Returns true if `me` audits the stream with these rows, which are sorted by key.
 ///
-/// In the native layout the owner of the lowest unfinished lease that has an owner does, so that
-/// the duty moves with the lease and nobody is elected. Where no unfinished lease has an owner,
-/// because none is left, `lowest_worker` does. In KCL's layout it is the leader that Java finds
-/// among the owners of the whole table, `owners`, whatever streams it has; where they are not known
-/// those of this stream stand in for them.
+/// In the native layout the auditor is the owner of the lowest unfinished lease that has an owner,
+/// so the duty moves with the lease and needs no election. If no unfinished lease has an owner,
+/// `lowest_worker` is the auditor. In KCL's layout it is the leader that Java elects among
+/// `owners`, the owners in the whole table over all streams. If these are not known, the owners of
+/// this stream are used.
 pub fn is_auditor(
     layout: Layout,
     rows: &[Lease],
@@ -40,14 +40,14 @@ pub fn is_auditor(
     }
 }
 
-/// Whether the row of a finished shard may go, given all rows of the stream, by key, and a full
-/// list of its shards.
+/// Returns true if the row of a finished shard may be removed. `rows` are all rows of the stream,
+/// sorted by key, and `list` is a full list of its shards.
 ///
-/// In the native layout the list has to prove that the shard is gone: until then the row is the
-/// tombstone that a late create hits. In KCL's layout the rule is KCL's: every child has begun, and
-/// no parent has a row. There a shard that is gone may go too. A child at LATEST counts for begun in
-/// KCL; here it does not, because a merged one may wait for its other parent, whose end looks for
-/// this row.
+/// In the native layout the list must prove that the shard is gone. Until then the row is a
+/// tombstone that makes a late create fail. In KCL's layout the rule is KCL's: every child has
+/// begun, and no parent has a row. There the row of a shard that is gone may be removed too. KCL
+/// counts a child at `LATEST` as begun. This function does not, because a merged child may wait for
+/// its other parent, whose end reads this row.
 pub fn may_remove(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bool {
     if !row.is_ended() {
         return false;
@@ -59,13 +59,13 @@ pub fn may_remove(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -
     }
 }
 
-/// Returns a row whose checkpoint proves that the list is of another stream of the same name,
-/// created later. KCL's table keeps no creation time, and a stream that is created again has shards
-/// of the same names.
+/// Returns a row whose checkpoint proves that the list belongs to another stream of the same name,
+/// created later. KCL's table stores no creation time, and a recreated stream has shards of the
+/// same names.
 ///
-/// No record of a shard lies below the shard's first number. And a shard that the list lacks,
-/// though it is younger than all that it names, would start above them. A number with fewer digits
-/// than Kinesis' numbers have proves nothing.
+/// No record of a shard has a lower sequence number than the shard's starting number. A shard that
+/// is missing from the list, though it is younger than all listed shards, would start above their
+/// starting numbers. A sequence number with fewer digits than those of Kinesis proves nothing.
 pub fn of_another_stream<'a>(rows: &'a [Lease], list: &Lineage) -> Option<&'a Lease> {
     let oldest = list.shards().map(|shard| shard.starting).min()?;
     rows.iter().find(|row| {
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Shard 0 was split into 1 and 2.
+    /// Shard 0, split into 1 and 2.
     fn split() -> Vec<Shard> {
         vec![shard(0, None, None), shard(1, Some(0), Some(0)), shard(2, Some(0), Some(1))]
     }
@@ -149,7 +149,7 @@ mod tests {
         let [zero, one, _] = <[Shard; 3]>::try_from(split()).unwrap();
         let begin = Position::TrimHorizon;
         let rows = [row(&zero, begin, Some("java-1")), row(&one, begin, Some("rust-1"))];
-        // Of two Java takes the first, of three the third.
+        // Of two owners Java elects the first, of three the third.
         let table = ["java-1", "java-2", "rust-1"].map(str::to_owned).into_iter().collect();
         for (owners, auditor) in [(None, "java-1"), (Some(&table), "rust-1")] {
             for me in ["java-1", "java-2", "rust-1"] {
@@ -174,9 +174,9 @@ mod tests {
             (1, at(100), false),
             (2, at(150), true),
             (2, at(200), false),
-            // Trimmed: older than what is listed.
+            // Trimmed: older than the listed shards.
             (0, at(50), false),
-            // Younger than what is listed, and yet before it.
+            // Younger than the listed shards, but with a lower sequence number.
             (3, at(50), true),
             // Younger than the list.
             (3, at(300), false),
@@ -205,7 +205,7 @@ mod tests {
         };
         let child = |index: usize, checkpoint| row(&shards[index], checkpoint, None);
         let (end, begin) = (Position::ShardEnd, Position::TrimHorizon);
-        // The rows, the list, and in which layouts the row of shard 0 may go: native, KCL's.
+        // Rows, list, and if the row of shard 0 may be removed in the native and in KCL's layout.
         let cases: [(Vec<Lease>, &Lineage, (bool, bool)); 7] = [
             (vec![zero(end), child(1, begin), child(2, begin)], &full, (false, false)),
             (vec![zero(end), child(1, at(5)), child(2, begin)], &full, (false, false)),

@@ -1,15 +1,15 @@
-//! Up to where a shard is done: one position per lane.
+//! Progress of a shard: one position per lane.
 
 use crate::position::{ParsePositionError, Position};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands between two lanes in the text form.
+/// Separator of lanes in the text form.
 const LANE_SEPARATOR: &str = " | ";
 
-/// Up to where a shard is done. Most shards have one lane; with more, each stands on its own, so
-/// that a slow key costs the others no duplicates.
+/// Position up to which a shard is processed. Most shards have one lane. Several lanes advance
+/// independently, so that a slow key causes no duplicates in the others.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// One position per lane, in lane order; never empty.
@@ -17,39 +17,39 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// A checkpoint of one lane.
+    /// Creates a checkpoint of one lane.
     pub fn at(position: Position) -> Self {
         Self { lanes: vec![position] }
     }
 
-    /// A checkpoint of several lanes, or `None` without any.
+    /// Creates a checkpoint of several lanes, or returns `None` if `lanes` is empty.
     pub fn of_lanes(lanes: Vec<Position>) -> Option<Self> {
         if lanes.is_empty() { None } else { Some(Self { lanes }) }
     }
 
-    /// The positions, in lane order.
+    /// Returns the positions, in lane order.
     pub fn lanes(&self) -> &[Position] {
         &self.lanes
     }
 
-    /// The lowest lane: where reading resumes.
+    /// Returns the lowest position, from which reading resumes.
     pub fn lowest(&self) -> Position {
         self.lanes.iter().copied().min().unwrap_or(Position::TrimHorizon)
     }
 
-    /// Whether every record of the shard is done.
+    /// Returns true if every record of the shard is processed.
     pub fn is_shard_end(&self) -> bool {
         self.lowest().is_shard_end()
     }
 
-    /// Whether all lanes stand at one position. Only there can they be read on in another number.
+    /// Returns true if all lanes are at one position. Only then can the number of lanes change.
     pub fn is_level(&self) -> bool {
         self.lanes.iter().all(|lane| *lane == self.lanes[0])
     }
 
-    /// Whether this checkpoint may be replaced by `next`: no lane goes back, and where the number of
-    /// lanes changes, all stand at or behind the furthest lane before. The end of the shard may follow
-    /// anything, and LATEST may become the moment that it stands for.
+    /// Returns true if `next` may replace this checkpoint: no lane goes back. If the number of
+    /// lanes changes, all new lanes must be at or after the furthest old one. `SHARD_END` may
+    /// follow any checkpoint, and `LATEST` may become the time that it stands for.
     pub fn may_become(&self, next: &Self) -> bool {
         if next.is_shard_end() {
             true
@@ -61,7 +61,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether `new` is the moment that LATEST stands for.
+/// Returns true if `new` replaces `LATEST` with a timestamp.
 fn fixes(old: Position, new: Position) -> bool {
     old == Position::Latest && matches!(new, Position::AtTimestamp(_))
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// Reads what [`Checkpoint`]'s `Display` wrote.
+/// Parses the text form that [`Checkpoint`]'s `Display` writes.
 impl FromStr for Checkpoint {
     type Err = ParsePositionError;
 
@@ -103,12 +103,12 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-/// A checkpoint that was announced and not yet made: KCL's two-phase checkpoint.
+/// A checkpoint that was prepared but not yet made: KCL's two-phase checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct PendingCheckpoint {
-    /// Up to where it would be done.
+    /// Position of the prepared checkpoint.
     pub position: Position,
-    /// What the application wants to find beside it after a change of owner.
+    /// Application state that the next owner of the lease receives with it.
     pub state: Option<Bytes>,
 }
 

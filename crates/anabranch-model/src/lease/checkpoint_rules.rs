@@ -1,65 +1,66 @@
-//! Which checkpoints the user of a shard may make, by KCL's rules.
+//! Validation of the checkpoints that an application makes, by KCL's rules.
 
 use crate::position::Position;
 
-/// Which checkpoints may be made: not before the last one, and not behind what was given.
+/// Bounds for checkpoints: not before the last one, and not after the last delivered record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointRules {
-    /// The last checkpoint that was made.
+    /// Last checkpoint that was made.
     last: Position,
-    /// What the row was found to hold, where that is more: one was given up, and landed.
+    /// Position found in the row. It can be ahead of `last` if a checkpoint with an unknown result
+    /// was applied.
     held: Position,
-    /// The last record that was given.
+    /// Last delivered record.
     largest: Position,
-    /// Whether the shard has no more records.
+    /// True if the shard has no more records.
     at_end: bool,
-    /// Whether its end was checkpointed.
+    /// True if the end of the shard was checkpointed.
     ended: bool,
 }
 
-/// What a checkpoint that may be made takes.
+/// Action that a valid checkpoint requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointStep {
-    /// Nothing: the row holds as much.
+    /// Nothing to write: the row is at least as far.
     Same,
-    /// This is to be written.
+    /// Write this position.
     To(Position),
 }
 
-/// A checkpoint that may not be made.
+/// Error: the checkpoint is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{asked} can't be checkpointed: it has to lie between the last checkpoint, {last}, and the last \
      record given, {largest}"
 )]
 pub struct CheckpointOutOfRange {
-    /// What was asked for.
+    /// Requested checkpoint.
     pub asked: Position,
-    /// The last checkpoint that was made.
+    /// Last checkpoint that was made.
     pub last: Position,
-    /// The last record that was given.
+    /// Last delivered record.
     pub largest: Position,
 }
 
 impl From<Position> for CheckpointRules {
-    /// The shard is done up to `at`, and nothing was given yet.
+    /// Creates rules for a shard that is processed up to `at`, with nothing delivered yet.
     fn from(at: Position) -> Self {
         Self { last: at, held: at, largest: at, at_end: false, ended: false }
     }
 }
 
 impl CheckpointRules {
-    /// The last checkpoint that was made.
+    /// Returns the last checkpoint that was made.
     pub fn last(&self) -> Position {
         self.last
     }
 
-    /// What the row holds, as far as that is known.
+    /// Returns the position in the row, as far as it is known.
     pub fn stored(&self) -> Position {
         self.held
     }
 
-    /// Notes that the row holds a checkpoint. Returns whether that is news.
+    /// Notes that the row holds a checkpoint. Returns true if it is ahead of the known one.
     pub fn note_stored(&mut self, at: Position) -> bool {
         let news = !matches!(at, Position::Latest | Position::AtTimestamp(_)) && self.held < at;
         if news {
@@ -68,12 +69,12 @@ impl CheckpointRules {
         news
     }
 
-    /// The last record that was given.
+    /// Returns the position of the last delivered record.
     pub fn largest(&self) -> Position {
         self.largest
     }
 
-    /// Notes that everything up to `to` is given to the user.
+    /// Notes that everything up to `to` is delivered.
     pub fn note_delivered(&mut self, to: Position) {
         self.largest = self.largest.max(to);
     }
@@ -83,11 +84,12 @@ impl CheckpointRules {
         self.at_end = true;
     }
 
-    /// What a checkpoint at `asked` takes. At the end of the shard `SHARD_END` stands for all that
-    /// was given; the end itself is the library's to write, behind the rows of the children.
+    /// Returns the action for a checkpoint at `asked`. At the end of the shard `SHARD_END` stands
+    /// for everything delivered. The end itself is written by the library, after the rows of the
+    /// children.
     ///
-    /// Other than Java, which compares numbers alone, this takes no other place without a record:
-    /// `LATEST` would have the next owner skip what nobody has done.
+    /// Java compares sequence numbers only. This function also rejects every other position without
+    /// a record, because `LATEST` would make the next owner skip unprocessed records.
     pub fn check(&self, asked: Position) -> Result<CheckpointStep, CheckpointOutOfRange> {
         let to = self.effective_target(asked);
         if to == self.last {
@@ -107,12 +109,13 @@ impl CheckpointRules {
         self.ended |= self.at_end && to == self.largest;
     }
 
-    /// Whether all that was given is checkpointed, since the end of the shard was told.
+    /// Returns true if everything delivered has been checkpointed since the end of the shard was
+    /// reached.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Why `asked` may not be checkpointed.
+    /// Returns the error for a checkpoint at `asked`.
     pub fn out_of_range(&self, asked: Position) -> CheckpointOutOfRange {
         CheckpointOutOfRange { asked, last: self.last, largest: self.largest }
     }

@@ -1,56 +1,57 @@
-//! Until when an owner may deliver, by its own clock.
+//! Lease validity by the owner's own clock.
 //!
-//! Everything counts from the moment at which the last successful beat was *sent*: a watcher can
-//! have seen it no earlier, so whoever waits a full lease time waits longer than this owner does.
+//! The time counts from the moment at which the last successful heartbeat was *sent*. A watcher
+//! cannot have seen it earlier, so a watcher that waits for a full lease time waits longer than the
+//! owner delivers.
 //!
-//! | since the sending | the owner |
+//! | time since sending | owner |
 //! |---|---|
-//! | below 0.8 of the lease time | delivers |
-//! | below the lease time | pauses: its leases are still its own, and a beat that succeeds lets it go on |
-//! | above | has lost its leases for good, whatever a later beat says |
+//! | below 80 % of the lease time | delivers |
+//! | below the lease time | pauses: keeps its leases, and resumes after a successful heartbeat |
+//! | above | has lost its leases for good; later heartbeats do not help |
 
-/// How much of the lease time an owner delivers for, in percent. The rest is the margin for clocks
+/// Percentage of the lease time during which an owner delivers. The rest is the margin for clocks
 /// that run at different speeds.
 const DELIVERS_PERCENT: u64 = 80;
 
-/// Where an owner stands in its lease time.
+/// Validity of an owner's leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseValidity {
-    /// It may deliver.
+    /// The owner may deliver.
     Valid,
-    /// It may not deliver until a beat succeeds.
+    /// The owner must not deliver until a heartbeat succeeds.
     Paused,
-    /// Its leases are lost.
+    /// The leases are lost.
     Expired,
 }
 
-/// The lease time of an owner, counted from its last successful beat.
+/// Lease deadline of an owner, counted from its last successful heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadline {
-    /// For how long a heart may stand still.
+    /// Maximum time without a heartbeat.
     lease_time_ms: u64,
-    /// When the last successful beat was first sent.
+    /// Time at which the last successful heartbeat was first sent.
     sent_ms: u64,
 }
 
 impl Deadline {
-    /// The lease time after a beat that was first sent at `sent_ms`.
+    /// Creates the deadline after a heartbeat that was first sent at `sent_ms`.
     pub fn new(lease_time_ms: u64, sent_ms: u64) -> Self {
         Self { lease_time_ms, sent_ms }
     }
 
-    /// When delivery pauses.
+    /// Returns when delivery pauses.
     pub fn pauses_at_ms(self) -> u64 {
         // Divided first, so that no lease time overflows.
         self.sent_ms.saturating_add(self.lease_time_ms / 100 * DELIVERS_PERCENT)
     }
 
-    /// When the leases are lost.
+    /// Returns when the leases are lost.
     pub fn expires_at_ms(self) -> u64 {
         self.sent_ms.saturating_add(self.lease_time_ms)
     }
 
-    /// Where the owner stands.
+    /// Returns the validity at `now_ms`.
     pub fn validity_at(self, now_ms: u64) -> LeaseValidity {
         if now_ms < self.pauses_at_ms() {
             LeaseValidity::Valid
@@ -61,8 +62,9 @@ impl Deadline {
         }
     }
 
-    /// The deadline once it is known at `now_ms` that the beat sent at `sent_ms` succeeded. `None`
-    /// if that came too late. An older beat than the last one changes nothing.
+    /// Returns the new deadline once it is known at `now_ms` that the heartbeat sent at `sent_ms`
+    /// succeeded, or `None` if that is too late. A heartbeat older than the last one changes
+    /// nothing.
     pub fn after_beat(self, sent_ms: u64, now_ms: u64) -> Option<Self> {
         let in_time = self.validity_at(now_ms) != LeaseValidity::Expired;
         in_time.then(|| Self { sent_ms: sent_ms.max(self.sent_ms), ..self })
@@ -92,7 +94,7 @@ mod tests {
     #[test]
     fn a_beat_counts_from_its_sending_and_never_after_the_end() {
         let deadline = Deadline::new(10_000, 0);
-        // When the beat was sent, when its reply came, and when delivery pauses from then on.
+        // Time of sending, time of the reply, and the resulting start of the pause.
         for (sent, now, pauses) in [
             (3_000, 3_050, Some(11_000)),
             (3_000, 9_900, Some(11_000)),

@@ -1,84 +1,84 @@
-//! What one look at the lease store shows, in the planner's own words.
+//! Snapshot of the lease store, as input for the planner.
 
 use super::row::LeaseKey;
 use super::worker_row::WorkerId;
 use crate::ids::StreamName;
 
-/// One look at the store: every worker row and every lease row.
+/// One poll of the store: all worker rows and all lease rows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FleetSnapshot {
-    /// The worker rows. KCL's layout has none.
+    /// Worker rows; empty in KCL's layout.
     pub workers: Vec<WorkerSnapshot>,
-    /// The lease rows.
+    /// Lease rows.
     pub leases: Vec<LeaseSnapshot>,
 }
 
 /// A worker row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerSnapshot {
-    /// The worker.
+    /// Worker id.
     pub id: WorkerId,
-    /// The counter that its beats move.
+    /// Heartbeat counter.
     pub counter: u64,
-    /// What the row says about it.
+    /// Status of the worker, by its row.
     pub status: WorkerStatus,
-    /// The streams that it reads, by name; `None` for all.
+    /// Names of the streams that it reads, sorted; `None` for all.
     pub reads: Option<Vec<StreamName>>,
-    /// For how long it may be silent, in milliseconds; `None` if its row does not say.
+    /// Lease time of the worker in milliseconds, or `None` if its row has none.
     pub lease_time_ms: Option<u64>,
 }
 
 impl WorkerSnapshot {
-    /// Whether it reads a stream.
+    /// Returns true if the worker reads a stream.
     pub fn reads(&self, stream: &StreamName) -> bool {
         self.reads.as_ref().is_none_or(|streams| streams.binary_search(stream).is_ok())
     }
 }
 
-/// What a worker's row says about the worker.
+/// Status of a worker, by its row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkerStatus {
     /// It takes part.
     Active,
-    /// It is stopping: it takes nothing more and gives back what it has.
+    /// It is stopping: it takes no more leases and releases its own.
     Leaving,
-    /// Another worker fenced it: it has stopped, and what it owned is free.
+    /// It was fenced by another worker: it has stopped, and its leases are free.
     Fenced,
-    /// The row can't be read: the worker may beat, so what it owns stays with it.
+    /// Its row cannot be read. It may still be alive, so it keeps its leases.
     Unreadable,
 }
 
-/// What the planner needs of a lease row.
+/// The fields of a lease row that the planner uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseSnapshot {
-    /// The lease.
+    /// Key of the lease.
     pub key: LeaseKey,
-    /// Who owns it.
+    /// Owner, if there is one.
     pub owner: Option<WorkerId>,
-    /// The lease's term; in KCL's layout its `leaseCounter`, which is also its heart.
+    /// Term of the lease; in KCL's layout its `leaseCounter`, which is also its heartbeat.
     pub counter: u64,
-    /// How far its shard is.
+    /// Phase of its shard.
     pub phase: LeasePhase,
-    /// The worker that asked the owner to hand it over.
+    /// Worker that requested a hand-over from the owner.
     pub requested: Option<WorkerId>,
-    /// The owner can't hand it over for now, because its handler can't be cancelled.
+    /// True if the owner cannot hand it over now, because its handler cannot be cancelled.
     pub refused: bool,
-    /// What its shard carries, if somebody measured it.
+    /// Throughput of its shard, if it was measured.
     pub bytes_per_second: Option<u64>,
 }
 
-/// How far the shard of a lease is.
+/// Phase of a lease's shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeasePhase {
-    /// It may be read.
+    /// The shard may be read.
     Ready,
     /// A parent has not ended.
     Blocked,
-    /// Every record of it is done.
+    /// Every record of the shard is processed.
     Finished,
 }
 
-/// In the planner's tests there is one stream, and a lease goes by its shard.
+/// The planner's tests use a single stream, so a shard name identifies a lease.
 #[cfg(test)]
 impl From<&str> for LeaseKey {
     fn from(shard: &str) -> Self {

@@ -1,18 +1,18 @@
 //! Java's shuffle, and the leader that KCL 2.x elects with it.
 //!
-//! KCL 2.x has no lock for its leader: each worker lists the lease owners, sorts them, shuffles
-//! them with one fixed seed and takes the first. Whoever joins such a fleet has to find the same
-//! one, so the generator and the shuffle are those of `java.util`.
+//! KCL 2.x uses no lock for its leader. Each worker lists the lease owners, sorts them, shuffles
+//! them with a fixed seed and takes the first. A worker that joins such a fleet must find the same
+//! leader, so the generator and the shuffle are those of `java.util`.
 
 use std::collections::BTreeSet;
 
-/// The seed with which every KCL 2.x worker shuffles the owners.
+/// Seed with which every KCL 2.x worker shuffles the owners.
 const LEADER_SEED: u64 = 1947;
 
-/// `java.util.Random`: a linear congruential generator of 48 bits.
+/// `java.util.Random`: a 48-bit linear congruential generator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JavaRandom {
-    /// The state, in the low 48 bits.
+    /// State, in the low 48 bits.
     state: u64,
 }
 
@@ -21,37 +21,38 @@ impl JavaRandom {
     const INCREMENT: u64 = 0xB;
     const MASK: u64 = (1 << 48) - 1;
 
-    /// The generator that `new Random(seed)` gives. The upper 16 bits of the seed don't matter.
+    /// Creates the generator of `new Random(seed)`. The upper 16 bits of the seed have no effect.
     pub fn new(seed: u64) -> Self {
         Self { state: (seed ^ Self::MULTIPLIER) & Self::MASK }
     }
 
-    /// The next 31 bits.
+    /// Returns the next 31 bits.
     fn next_31(&mut self) -> u32 {
         self.state =
             (self.state.wrapping_mul(Self::MULTIPLIER).wrapping_add(Self::INCREMENT)) & Self::MASK;
         ((self.state >> 17) & 0x7FFF_FFFF) as u32
     }
 
-    /// A number below `bound`, as `nextInt(bound)` draws it. The bound must be in `1..=i32::MAX`.
+    /// Returns a number below `bound`, as `nextInt(bound)` does. The bound must be in
+    /// `1..=i32::MAX`.
     pub fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0 && bound <= i32::MAX.unsigned_abs(), "Java refuses this bound");
         if bound.is_power_of_two() {
-            // The product is below bound * 2^31, so the mask takes nothing away.
+            // The product is below bound * 2^31, so the mask drops nothing.
             return (((u64::from(bound) * u64::from(self.next_31())) >> 31) & 0x7FFF_FFFF) as u32;
         }
         loop {
             let bits = self.next_31();
             let value = bits % bound;
-            // The last, incomplete run of `bound` numbers below 2^31 is drawn again. Java sees it
-            // by the overflow of an `int`.
+            // A value in the last, incomplete run of `bound` numbers below 2^31 is drawn again.
+            // Java detects it by the overflow of an `int`.
             if bits - value + (bound - 1) < 1 << 31 {
                 return value;
             }
         }
     }
 
-    /// `Collections.shuffle(list, random)`.
+    /// Shuffles `list` as `Collections.shuffle(list, random)` does.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for end in (2..=list.len()).rev() {
             // No list in Java is longer than an `int` can count.
@@ -61,8 +62,8 @@ impl JavaRandom {
     }
 }
 
-/// The leader that a KCL 2.x worker elects from the owners in a scan of the lease table. `None`
-/// without an owner: then every worker holds itself for the leader.
+/// Returns the leader that a KCL 2.x worker elects from the owners in a scan of the lease table.
+/// Returns `None` without an owner: then every worker considers itself the leader.
 pub fn leader<'a>(owners: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distinct: BTreeSet<&str> = owners.into_iter().collect();
     let mut order: Vec<&str> = distinct.into_iter().collect();
@@ -72,7 +73,7 @@ pub fn leader<'a>(owners: impl IntoIterator<Item = &'a str>) -> Option<&'a str> 
     order.first().copied()
 }
 
-/// Whether the worker `me` leads, by KCL 2.x's rule.
+/// Returns true if the worker `me` leads, by KCL 2.x's rule.
 pub fn leads<'a>(me: &str, owners: impl IntoIterator<Item = &'a str>) -> bool {
     leader(owners).is_none_or(|leader| leader == me)
 }
@@ -134,8 +135,8 @@ mod tests {
 
     #[test]
     fn owners_are_sorted_by_utf_16_units() {
-        // U+FF5E stands before U+1F600 by character and after it by unit (0xD83D < 0xFF5E).
-        // Of three sorted owners Java elects the third.
+        // U+FF5E sorts before U+1F600 by character and after it by unit (0xD83D < 0xFF5E). Of three
+        // sorted owners Java elects the third.
         assert_eq!(leader(["a", "\u{ff5e}", "\u{1f600}"]), Some("\u{ff5e}"));
     }
 

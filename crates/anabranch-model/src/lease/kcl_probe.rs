@@ -1,67 +1,69 @@
-//! Whether a table of KCL may be worked on: who else does, judged by what moves on it.
+//! Detection of a KCL 3.x fleet on a lease table, by the changes on the table.
 //!
-//! Workers of KCL 1.x and 2.x share a table with ours. In a fleet of KCL 3.x a leader assigns the
-//! leases and would fight us, so such a table is left alone until nothing on it moves: no lease's
-//! counter for a lease time, and not the leader's lock for as long as a lock is good.
+//! Workers of KCL 1.x and 2.x can share a table with Anabranch. In a KCL 3.x fleet a leader assigns
+//! the leases and would conflict with Anabranch, so such a table is not used until it is quiet. It
+//! is quiet if no lease counter has changed for a lease time, and the leader's lock has not changed
+//! for its validity.
 
 use super::row::LeaseKey;
 use crate::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How long a leader of KCL 3.x holds its lock without a sign of life, unless its row says another
-/// time.
+/// Time for which a KCL 3.x leader holds its lock without a heartbeat, unless its row names
+/// another.
 pub const LEADER_LOCK_MS: u64 = 120_000;
 
-/// What is to be seen on a table before work begins. The default is a table with nothing to fear.
+/// State of a table before work begins. The default is a table that nothing else uses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KclProbe {
-    /// How many rows there are of each kind; leases are `LEASE`.
+    /// Number of rows of each kind; leases are `LEASE`.
     pub kinds: BTreeMap<String, u64>,
-    /// The counter of each lease, by the row's key.
+    /// Counter of each lease, by the row's key.
     pub counters: BTreeMap<String, u64>,
-    /// The lock of the leader of a KCL 3.x fleet.
+    /// Lock of the leader of a KCL 3.x fleet.
     pub leader: Option<Kcl3Leader>,
-    /// Which version the fleet last agreed on, as KCL 3.x notes it.
+    /// Version that the fleet last agreed on, as KCL 3.x records it.
     pub client_version: Option<String>,
-    /// Whether the table has the index that every worker of KCL 3.x makes.
+    /// True if the table has the index that every KCL 3.x worker creates.
     pub has_owner_index: bool,
-    /// Why the table beside it, where KCL 3.0 to 3.4 keep lock and version, can't be read.
+    /// Reason why the coordinator table cannot be read, in which KCL 3.0 to 3.4 store lock and
+    /// version.
     pub coordinator_denied: Option<String>,
-    /// Leases of a table for several streams where one is wanted, or the other way round.
+    /// Number of leases in multi-stream form where single-stream form is expected, or the reverse.
     pub of_other_mode: u64,
-    /// How many leases each stream has in a table for several, by KCL's id of the stream.
+    /// Number of leases of each stream in a multi-stream table, by KCL's stream identifier.
     pub streams: BTreeMap<String, u64>,
-    /// Who owns a lease of any stream of the table. `None` where the store does not tell.
+    /// Owners of leases of any stream in the table, or `None` if the store does not report them.
     pub owners: Option<BTreeSet<String>>,
-    /// Rows that should be leases and can't be read.
+    /// Lease rows that cannot be read.
     pub unreadable: Vec<String>,
 }
 
-/// The lock of the leader of a KCL 3.x fleet.
+/// Lock of the leader of a KCL 3.x fleet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kcl3Leader {
-    /// Which worker holds it.
+    /// Worker that holds the lock.
     pub owner: String,
-    /// Renewed with each of its signs of life.
+    /// Lock version, changed by each heartbeat.
     pub version: String,
-    /// For how long one is good, in milliseconds.
+    /// Validity of a heartbeat, in milliseconds.
     pub lock_ms: u64,
 }
 
-/// The counters of a survey, for the first poll after it: a lease whose counter is the same then
-/// has not moved since the survey.
+/// Lease counters of a probe, for the first poll after it: a lease with an unchanged counter has
+/// not changed since the probe.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProbeBaseline {
-    /// When the reply to the survey arrived, in milliseconds of the watcher's clock.
+    /// Arrival of the probe's reply, in milliseconds of the watcher's clock.
     at_ms: u64,
-    /// The counter by the stream's short name, if the table is for several, and the shard. `None`
-    /// where two streams of one name are in the table.
+    /// Counter by shard and, in a multi-stream table, by the stream's short name. `None` if the
+    /// table contains two streams of one name.
     counters: BTreeMap<(Option<String>, String), Option<u64>>,
 }
 
 impl ProbeBaseline {
-    /// Keeps the counters of a survey whose reply arrived at `at_ms`.
+    /// Keeps the counters of a probe whose reply arrived at `at_ms`.
     pub fn new(survey: &KclProbe, at_ms: u64) -> Self {
         let mut counters = BTreeMap::new();
         for (row, counter) in &survey.counters {
@@ -75,7 +77,7 @@ impl ProbeBaseline {
         Self { at_ms, counters }
     }
 
-    /// Returns when the reply to the survey arrived, if it showed this counter of the lease.
+    /// Returns when the probe's reply arrived, if it showed this counter for the lease.
     pub fn seen_at(&self, lease: &LeaseKey, counter: u64) -> Option<u64> {
         let stream = lease.stream.as_str().rsplit('/').next().map(str::to_owned);
         let shard = lease.shard.to_string();
@@ -85,57 +87,57 @@ impl ProbeBaseline {
     }
 }
 
-/// Whether work may begin.
+/// Result of evaluating a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum ProbeVerdict {
-    /// Nothing is in the way.
+    /// Work may begin.
     Clear,
-    /// KCL 3.x worked here last. Survey again after so many milliseconds, at the latest.
+    /// KCL 3.x worked here last. Probe again after this time at the latest.
     Wait {
-        /// How long nothing more may move.
+        /// Remaining time, in milliseconds, in which nothing may change.
         ms: u64,
     },
-    /// Not on this table.
+    /// The table must not be used.
     Refuse(ProbeRefusal),
 }
 
-/// Why a table must not be worked on.
+/// Reason why a table must not be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProbeRefusal {
-    /// A fleet of KCL 3.x is at work.
+    /// A KCL 3.x fleet is active.
     Kcl3AtWork {
-        /// What moved.
+        /// Observed change.
         moved: ProbeActivity,
-        /// The version that the fleet agreed on, if it is noted.
+        /// Version that the fleet agreed on, if it is recorded.
         version: Option<String>,
     },
-    /// The rows are for several streams and one is wanted, or the other way round.
+    /// The leases are in multi-stream form where single-stream form is expected, or the reverse.
     OtherMode {
-        /// How many rows.
+        /// Number of such leases.
         rows: u64,
     },
-    /// A fleet of KCL 3.x was here, and its lock can't be read.
+    /// A KCL 3.x fleet was here, and its lock cannot be read.
     LockUnreadable {
-        /// What the store said.
+        /// Error message of the store.
         why: String,
     },
 }
 
-/// What moved on a table.
+/// Change observed on a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProbeActivity {
-    /// The leader's lock.
+    /// The leader's lock changed.
     Leader(String),
-    /// A lease.
+    /// A lease changed.
     Lease(String),
-    /// The version that the fleet agreed on.
+    /// The version that the fleet agreed on changed.
     Version,
 }
 
 impl KclProbe {
-    /// Whether a leader assigns the leases here, or did so last. A fleet that is only about to move
-    /// to 3.x takes leases as 2.x does.
+    /// Returns true if a KCL 3.x leader assigns the leases, or did so last. A fleet that is only
+    /// preparing the upgrade to 3.x takes leases as 2.x does.
     pub fn is_kcl3(&self) -> bool {
         match self.client_version.as_deref() {
             Some(version) => version.starts_with("CLIENT_VERSION_3X"),
@@ -143,8 +145,8 @@ impl KclProbe {
         }
     }
 
-    /// The streams of a table for several, by KCL's id, that are none of these. A stream is known
-    /// by its name or its ARN, and KCL's id has the name in the middle.
+    /// Returns the streams of a multi-stream table, by KCL's identifier, that are not in `reads`. A
+    /// stream in `reads` is given by name or ARN; KCL's identifier contains the name in the middle.
     pub fn others_than(&self, reads: &[StreamName]) -> Vec<String> {
         let name = |read: &StreamName| read.as_str().rsplit('/').next().map(str::to_owned);
         let reads: BTreeSet<String> = reads.iter().filter_map(name).collect();
@@ -152,14 +154,15 @@ impl KclProbe {
         self.streams.keys().filter(|id| !is_read(id)).cloned().collect()
     }
 
-    /// Whether there is something that only time can tell.
+    /// Returns the time for which nothing may change: the lease time, or the lock's validity if
+    /// that is longer.
     fn needed_ms(&self, lease_ms: u64) -> u64 {
         self.leader.as_ref().map_or(lease_ms, |leader| lease_ms.max(leader.lock_ms))
     }
 }
 
-/// Judges a table by two surveys: the first one, and one `elapsed_ms` after it. At the start they
-/// are the same.
+/// Evaluates a table by two probes: the first one, and one made `elapsed_ms` after it. At the start
+/// these are the same.
 pub fn evaluate(
     first: &KclProbe,
     latest: &KclProbe,
@@ -185,9 +188,9 @@ pub fn evaluate(
     }
 }
 
-/// Whether a table that was clear at the start has to be left, by a survey made since. A fleet of
-/// KCL 3.x that was at work before the start and is gone leaves its version behind; its lock moves
-/// only when it comes back.
+/// Returns the reason to stop using a table that was clear at the start, if a later probe shows
+/// one. A KCL 3.x fleet that stopped before the start leaves its version behind. Its lock changes
+/// only if it comes back.
 pub fn must_yield(start: &KclProbe, now: &KclProbe) -> Option<ProbeRefusal> {
     if !now.is_kcl3() {
         return None;
@@ -203,7 +206,7 @@ pub fn must_yield(start: &KclProbe, now: &KclProbe) -> Option<ProbeRefusal> {
 }
 
 fn moved(first: &KclProbe, latest: &KclProbe) -> Option<ProbeActivity> {
-    // A lock that is let go deletes its row: that is a leader that has just stopped, not one at work.
+    // A released lock has no row: its leader has just stopped and is not active.
     if let Some(leader) = &latest.leader
         && first.leader.as_ref() != Some(leader)
     {
@@ -298,14 +301,14 @@ mod tests {
             (&with_leader, &with_leader, 120_000, "clear"),
             (&without, &without, 0, "wait 10000"),
             (&without, &without, 10_000, "clear"),
-            // The leader stopped and let its lock go.
+            // The leader stopped and released its lock.
             (&with_leader, &without, 10_000, "clear"),
             (&with_leader, &without, 9_000, "wait 1000"),
             (&with_leader, &table(&[1, 2], Some("3X"), Some("b")), 30_000, "leader's lock"),
             (&without, &table(&[1, 2], Some("3X"), Some("a")), 30_000, "leader's lock"),
             (&with_leader, &table(&[1, 3], Some("3X"), Some("a")), 4_000, "lease shard-1 moved"),
             (&without, &table(&[1, 2, 0], Some("3X"), None), 4_000, "lease shard-2 moved"),
-            // A lock without a note of the version, as 3.x leaves it before the first one.
+            // A lock without a version, as 3.x leaves it before the first one is recorded.
             (&table(&[], None, Some("a")), &table(&[], None, Some("b")), 1, "leader's lock"),
         ] {
             check(first, latest, elapsed_ms, expected);
@@ -331,7 +334,8 @@ mod tests {
             (&upgrading, &table(&[2], Some("3X_WITH_ROLLBACK"), None), Some("has moved to it")),
             (&upgrading, &table(&[2], Some("3X"), Some("a")), Some("leader's lock")),
             (&two, &table(&[2], None, Some("a")), Some("leader's lock")),
-            // The version of a fleet that was gone at the start stays, and counters are ours.
+            // The version of a fleet that had stopped before the start remains, and the counters
+            // are Anabranch's.
             (&gone, &table(&[7], Some("3X"), Some("a")), None),
             (&gone, &let_go, None),
             (&let_go, &let_go, None),

@@ -1,4 +1,4 @@
-//! All rows of a stream, and the names of those that can't be read.
+//! Listing of a stream's rows, including those that cannot be read.
 
 use super::row::{Lease, NewLease};
 use crate::hash::HashRange;
@@ -6,22 +6,22 @@ use crate::ids::{ShardId, StreamName};
 use crate::lineage::Lineage;
 use crate::position::Position;
 
-/// A row that is there and can't be read.
+/// A row that exists and cannot be read.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct UnreadableRow<K> {
-    /// Which row.
+    /// Key of the row.
     pub key: K,
-    /// What is wrong with it.
+    /// Reason why it cannot be read.
     pub why: String,
 }
 
-/// What one list of a stream's rows showed. A shard that neither part names had no row when the
-/// list passed its place.
+/// Result of one listing of a stream's rows. A shard in neither part had no row when the listing
+/// passed its position.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeaseListing {
-    /// The rows, by shard.
+    /// Readable rows, by shard.
     pub rows: Vec<Lease>,
-    /// Rows that are there and can't be read.
+    /// Rows that exist and cannot be read.
     pub unreadable: Vec<UnreadableRow<ShardId>>,
 }
 
@@ -32,17 +32,17 @@ impl From<Vec<Lease>> for LeaseListing {
 }
 
 impl LeaseListing {
-    /// Changes each row.
+    /// Applies `change` to each readable row.
     #[must_use]
     pub fn map(mut self, change: impl FnMut(Lease) -> Lease) -> Self {
         self.rows = self.rows.into_iter().map(change).collect();
         self
     }
 
-    /// Returns the rows by shard, and beside them one at the trim horizon for each that can't be
-    /// read: such a row takes the keys of its shard, and it may be unfinished. `list` holds the
-    /// shards of the stream. A key that names neither a listed shard nor one that may have been
-    /// listed before takes no keys.
+    /// Returns the rows by shard, with a substitute at the trim horizon for each unreadable row.
+    /// Such a row covers the keys of its shard, and it may be unfinished. `list` contains the
+    /// shards of the stream. A key that is neither a listed shard nor one that may have been listed
+    /// before covers no keys.
     pub fn with_unreadable(&self, stream: &StreamName, list: &Lineage) -> Vec<Lease> {
         let mut rows = self.rows.clone();
         for UnreadableRow { key, .. } in &self.unreadable {

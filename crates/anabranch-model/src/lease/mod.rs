@@ -1,11 +1,12 @@
-//! Leases: which shards an application reads, from where, when a child may start, and who reads.
+//! Leases: the shards that an application reads, their checkpoints, the gate before a child shard,
+//! and the plan that assigns them to workers.
 //!
 //! ```text
 //! shard list ── sync ──► NewLease ── create if absent ──► Lease ── gate ──► read the shard
 //!
-//! Snapshot ── view ── plan ──► LeaseMove ── conditional writes ──► the store
+//! FleetSnapshot ── FleetView ── plan ──► LeaseMove ── conditional writes ──► the store
 //!
-//! Write ── table ──► Outcome ── Unknown? read back ── resolve ──► Applied | NotApplied | StillUnknown
+//! Write ── LeaseTable ──► WriteOutcome ── Unknown? read back ── resolve ──► Resolution
 //! ```
 
 pub mod row;

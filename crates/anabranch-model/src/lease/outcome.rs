@@ -1,31 +1,31 @@
-//! How a write ended.
+//! Results of conditional writes.
 
 use super::application::StreamFacts;
 use super::row::{Lease, LeaseToken};
 use super::worker_row::WorkerRow;
 
-/// How a write ended.
+/// Result of a conditional write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum WriteOutcome {
-    /// It was applied. Here is the row after it.
+    /// The write was applied; this is the row after it.
     Done(StoredRow),
-    /// Its condition was false, so nothing changed.
+    /// The condition was false, so nothing changed.
     Refused {
-        /// Which part of the condition was false.
+        /// Part of the condition that was false.
         why: WriteRefusal,
-        /// The row as it stands, if the store told.
+        /// Current row, if the store returned it.
         now: Option<StoredRow>,
     },
-    /// The reply was lost: it may have been applied, or may still be.
-    /// [`resolve`](super::resolve::resolve) decides from what is read back.
+    /// The reply was lost: the write may have been applied, or may still be.
+    /// [`resolve`](super::resolve::resolve) decides from a read of the row.
     Unknown,
 }
 
-/// A row as it stands in the store.
+/// State of a row in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoredRow {
-    /// There is none.
+    /// There is no row.
     Absent,
     /// A lease.
     Lease(Box<Lease>),
@@ -35,55 +35,55 @@ pub enum StoredRow {
     Stream(StreamFacts),
 }
 
-/// Which part of a write's condition was false.
+/// Part of a write's condition that was false.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 pub enum WriteRefusal {
-    /// There is no such row.
+    /// The row does not exist.
     #[error("there is no such row")]
     Missing,
-    /// There is such a row already.
+    /// The row exists already.
     #[error("there is such a row already")]
     Exists,
-    /// The lease has changed hands since.
+    /// The lease has changed hands since: its term has changed.
     #[error("the lease has changed hands since (its term moved)")]
     TermMoved,
     /// Another worker owns the lease, or none does.
     #[error("the lease belongs to another worker, or to none")]
     NotOwner,
-    /// The owner can't hand the lease over.
+    /// The owner cannot hand the lease over.
     #[error("its owner can't hand the lease over now")]
     HandOverRefused,
-    /// Another worker has asked for the lease.
+    /// Another worker has requested the lease.
     #[error("another worker has asked for the lease")]
     RequestedByOther,
-    /// That worker has not asked for the lease.
+    /// That worker has not requested the lease.
     #[error("that worker has not asked for the lease")]
     NotRequested,
-    /// The lease has no owner to ask, or it is the asker's own.
+    /// The lease has no owner to ask, or it is the requester's own.
     #[error("there is no other worker to ask for the lease")]
     NoOwner,
     /// The checkpoint is not the one to be replaced.
     #[error("the checkpoint is not the one that this one replaces")]
     CheckpointMoved,
-    /// The new checkpoint lies before the old one.
+    /// The new checkpoint is before the old one.
     #[error("the new checkpoint lies before the one that it replaces")]
     CheckpointBehind,
-    /// The shard is not done.
+    /// The shard is not finished.
     #[error("the shard is not done")]
     NotEnded,
-    /// The worker was shut out, or it left.
+    /// The worker was fenced, or it left.
     #[error("the worker was fenced, or it left")]
     Fenced,
-    /// The worker's heart has moved since.
+    /// The worker's heartbeat has changed since.
     #[error("the worker's heart has moved since")]
     CounterMoved,
     /// The worker has neither left nor been fenced.
     #[error("the worker has neither left nor been fenced")]
     StillAlive,
-    /// A lease names the worker.
+    /// The worker still owns a lease.
     #[error("a lease still names the worker")]
     StillReferenced,
-    /// The stream was created at another time: it is another stream under the same name.
+    /// The stream was created at another time: it is another stream of the same name.
     #[error("the stream was created at another time")]
     OtherStream,
     /// The layout has no such write.
@@ -92,24 +92,24 @@ pub enum WriteRefusal {
 }
 
 impl StoredRow {
-    /// What a read of a lease's row showed.
+    /// Returns the state of a lease's row after a read.
     pub fn of_lease(row: Option<&Lease>) -> Self {
         row.map_or(Self::Absent, |lease| Self::Lease(Box::new(lease.clone())))
     }
 
-    /// What a read of a worker's row showed.
+    /// Returns the state of a worker's row after a read.
     pub fn of_worker(row: Option<&WorkerRow>) -> Self {
         row.map_or(Self::Absent, |worker| Self::Worker(worker.clone()))
     }
 
-    /// What a read of the application's facts showed about a stream.
+    /// Returns the state of a stream's facts after a read.
     pub fn of_stream(facts: Option<&StreamFacts>) -> Self {
         facts.map_or(Self::Absent, |facts| Self::Stream(*facts))
     }
 }
 
 impl WriteOutcome {
-    /// The lease after a write that was applied.
+    /// Returns the lease after a write that was applied.
     pub fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Done(StoredRow::Lease(lease)) => Some(lease),
@@ -117,17 +117,17 @@ impl WriteOutcome {
         }
     }
 
-    /// What the owner has to present from now on, after a write that was applied.
+    /// Returns the owner's new token after a write that was applied.
     pub fn token(&self) -> Option<LeaseToken> {
         self.lease().and_then(Lease::token)
     }
 
-    /// Whether the write was applied.
+    /// Returns true if the write was applied.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
 
-    /// Why the write was refused, if it was.
+    /// Returns the reason for a refusal, if the write was refused.
     pub fn refusal(&self) -> Option<WriteRefusal> {
         match self {
             Self::Refused { why, .. } => Some(*why),

@@ -1,43 +1,44 @@
-//! What the owner of a lease reads of it, in bytes per second: smoothed, and in coarse steps.
+//! Read rate of a lease in bytes per second, smoothed and rounded to coarse steps.
 //!
-//! It goes onto the row with a checkpoint, so it costs no write. A shard from which nothing comes
-//! gets no checkpoint, and its row keeps what was last said.
+//! It is written to the row with a checkpoint, so it costs no extra write. A shard without records
+//! gets no checkpoint, and its row keeps the last reported rate.
 
-/// The time over which a change of the rate makes itself felt, in milliseconds.
+/// Time constant of the smoothing, in milliseconds.
 const SMOOTHED_OVER_MS: u64 = 60_000;
 
-/// For how long an owner measures before it says anything, in milliseconds.
+/// Time for which an owner measures before its first report, in milliseconds.
 const SILENT_FOR_MS: u64 = 10_000;
 
-/// A rate is told in steps of an eighth of the power of two below it. Two owners that read as much
-/// say the same, and workers that look at different moments see the same.
+/// Precision of a reported rate: steps of an eighth of the power of two below it. Owners with about
+/// the same rate report the same value, and so do polls at different times.
 const STEP_BITS: u32 = 3;
 
-/// What the owner of a lease reads of it.
+/// Read rate of a lease, as measured by its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadRate {
-    /// When the owner began to measure.
+    /// Start of the measurement.
     began_ms: u64,
-    /// Up to when the smoothed rate goes.
+    /// End of the smoothed period.
     smoothed_ms: u64,
-    /// The smoothed rate; `None` before the first time.
+    /// Smoothed rate; `None` before the first report.
     smoothed: Option<u64>,
-    /// The bytes that were read since.
+    /// Bytes read since `smoothed_ms`.
     bytes: u64,
 }
 
 impl ReadRate {
-    /// A rate that begins with what the last owner said.
+    /// Creates a rate that starts with the previous owner's report.
     pub fn new(now_ms: u64, before: Option<u64>) -> Self {
         Self { began_ms: now_ms, smoothed_ms: now_ms, smoothed: before, bytes: 0 }
     }
 
-    /// Notes that so many bytes were read.
+    /// Adds `bytes` that were read.
     pub fn read(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// What to say at `now_ms`, in bytes per second. `None` while nothing sure is known.
+    /// Returns the rate to report at `now_ms`, in bytes per second. Returns `None` until enough
+    /// time has been measured.
     pub fn report(&mut self, now_ms: u64) -> Option<u64> {
         let elapsed_ms = now_ms.saturating_sub(self.smoothed_ms);
         if now_ms.saturating_sub(self.began_ms) < SILENT_FOR_MS || elapsed_ms == 0 {
@@ -54,7 +55,7 @@ impl ReadRate {
     }
 }
 
-/// The nearest step.
+/// Rounds a rate to the nearest step.
 fn in_steps(rate: u64) -> u64 {
     let dropped = (u64::BITS - rate.leading_zeros()).saturating_sub(STEP_BITS + 1);
     let step = 1_u64 << dropped;
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(rate.report(14_999), None);
         rate.read(64_000 * 15);
         assert_eq!(rate.report(20_000), Some(65_536));
-        // Nothing is told twice for the same moment, and a silent time counts.
+        // Only one report for the same moment, and idle time counts.
         assert_eq!(rate.report(20_000), None);
         assert!(rate.report(80_000).unwrap() < 40_000);
     }

@@ -1,4 +1,4 @@
-//! The row that an application keeps for a shard.
+//! The lease row of a shard.
 
 use super::checkpoint::{Checkpoint, PendingCheckpoint};
 use super::worker_row::WorkerId;
@@ -9,17 +9,17 @@ use crate::lineage::Shard;
 use crate::position::Position;
 use std::fmt;
 
-/// Which row: one per shard and stream.
+/// Key of a lease row: one per stream and shard.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseKey {
-    /// The stream.
+    /// Stream name under which the row is stored.
     pub stream: StreamName,
-    /// The shard that the row is for.
+    /// Shard of the row.
     pub shard: ShardId,
 }
 
 impl LeaseKey {
-    /// The key of a shard's row.
+    /// Creates the key of a shard's row.
     pub fn new(stream: impl Into<StreamName>, shard: impl Into<ShardId>) -> Self {
         Self { stream: stream.into(), shard: shard.into() }
     }
@@ -37,121 +37,121 @@ impl fmt::Debug for LeaseKey {
     }
 }
 
-/// What is stored for one shard.
+/// The lease row of a shard.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Lease {
-    /// Which row.
+    /// Key of the row.
     pub key: LeaseKey,
-    /// The worker that reads the shard, or that is about to.
+    /// Worker that reads the shard or is about to.
     pub owner: Option<WorkerId>,
-    /// Native: moved by take, pass and release, and by nothing else, so that it names one time of
-    /// ownership. KCL: the counter that every write of the owner moves.
+    /// Native: incremented only by take, hand-over and release, so that it identifies one period of
+    /// ownership. KCL: the counter that every write of the owner increments.
     pub term: u64,
-    /// Whether another worker has asked for the lease. In KCL's layout only a worker of this library
-    /// can be asked: see [`WorkerId::supports_hand_over`].
+    /// State of a hand-over. In KCL's layout only owners that support it can be asked: see
+    /// [`WorkerId::supports_hand_over`].
     pub hand_over: HandOver,
-    /// Up to where the shard is done.
+    /// Position up to which the shard is processed.
     pub checkpoint: Checkpoint,
-    /// A checkpoint that was announced and not yet made.
+    /// A checkpoint that was prepared but not yet made.
     pub pending: Option<PendingCheckpoint>,
-    /// The shards that it came from, as known when the row was made. Never changed.
+    /// Parents of the shard, as known when the row was created. Never changed.
     pub parents: Vec<ShardId>,
-    /// The shards that it was split or merged into, noted just before its end.
+    /// Shards that it was split or merged into, recorded just before its end.
     pub children: Vec<ShardId>,
-    /// The keys that the shard takes. Rows of old KCL versions lack it.
+    /// Hash range of the shard. Rows of old KCL versions lack it.
     pub range: Option<HashRange>,
-    /// Native: what its owner read of it, in bytes per second, as last said with a checkpoint. KCL:
+    /// Native: read rate of the owner in bytes per second, as last reported with a checkpoint. KCL:
     /// always absent.
     pub bytes_per_second: Option<u64>,
-    /// KCL: how often the lease changed hands since its last checkpoint. Native: always 0.
+    /// KCL: ownership changes since the last checkpoint. Native: always 0.
     pub owner_switches: u64,
-    /// Native: the nonce of the last write to this row. KCL: always 0.
+    /// Native: nonce of the last write to this row. KCL: always 0.
     pub nonce: Nonce,
 }
 
 impl Lease {
-    /// Whether every record of the shard is done.
+    /// Returns true if every record of the shard is processed.
     pub fn is_ended(&self) -> bool {
         self.checkpoint.is_shard_end()
     }
 
-    /// Whether a record of the shard is done, or all are: the shard has been started.
+    /// Returns true if at least one record of the shard is processed.
     pub fn is_started(&self) -> bool {
         self.checkpoint.lanes().iter().any(|lane| *lane > Position::Latest)
     }
 
-    /// What the owner has to present, if there is one.
+    /// Returns the token of the owner, if there is one.
     pub fn token(&self) -> Option<LeaseToken> {
         let owner = self.owner.clone()?;
         Some(LeaseToken { key: self.key.clone(), owner, term: self.term })
     }
 }
 
-/// Whether another worker has asked for a lease.
+/// State of a hand-over.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub enum HandOver {
-    /// Nobody has.
+    /// No hand-over is requested.
     #[default]
     None,
-    /// This worker has; the owner is to drain, checkpoint and pass.
+    /// A worker has requested the lease. The owner should drain, checkpoint and hand it over.
     Requested {
-        /// Who asked.
+        /// Worker that requested it.
         taker: WorkerId,
     },
-    /// The owner can't stop its handler, so nobody may ask.
+    /// The owner cannot stop its handler, so requests are refused.
     Refused,
 }
 
-/// What the owner of a lease presents with each write: who it is, and under which term.
+/// Proof of ownership that the owner sends with each write: its id and the term.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct LeaseToken {
-    /// Which lease.
+    /// Key of the lease.
     pub key: LeaseKey,
-    /// Who holds it.
+    /// Owner of the lease.
     pub owner: WorkerId,
-    /// Under which term.
+    /// Term under which the owner holds it.
     pub term: u64,
 }
 
 impl LeaseToken {
-    /// Whether the row still names this owner under this term.
+    /// Returns true if the row still names this owner under this term.
     pub fn is_of(&self, lease: &Lease) -> bool {
         self.key == lease.key
             && lease.owner.as_ref() == Some(&self.owner)
             && lease.term == self.term
     }
 
-    /// Moves the lease's own heart (KCL's layout).
+    /// Renews the lease's own heartbeat (KCL's layout).
     pub fn renew(&self, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::Renew { owner, term })
     }
 
-    /// Takes the own lease again, so that whatever was sent under the old term comes too late.
+    /// Takes the owner's lease again, so that writes sent under the old term are refused.
     pub fn retake(&self, nonce: Nonce) -> Write {
         self.write(nonce, |taker, term| LeaseChange::Take { taker, term })
     }
 
-    /// Gives the lease up.
+    /// Releases the lease.
     pub fn release(&self, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::Release { owner, term })
     }
 
-    /// Hands the lease over to the worker that asked.
+    /// Hands the lease over to the worker that requested it.
     pub fn hand_over(&self, to: &WorkerId, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::HandOver { owner, term, to: to.clone() })
     }
 
-    /// Says that the lease can't be handed over.
+    /// Marks the lease as not available for hand-over.
     pub fn refuse(&self, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::RefuseHandOver { owner, term })
     }
 
-    /// Says that the lease can be handed over again.
+    /// Marks the lease as available for hand-over again.
     pub fn allow_hand_over(&self, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::AllowHandOver { owner, term })
     }
 
-    /// Notes up to where the shard is done.
+    /// Writes a checkpoint.
     pub fn checkpoint(
         &self,
         replaces: Checkpoint,
@@ -162,7 +162,7 @@ impl LeaseToken {
         self.checkpoint_at_rate(replaces, to, pending, None, nonce)
     }
 
-    /// The same, and beside it what the owner reads, in bytes per second.
+    /// Writes a checkpoint and the owner's read rate, in bytes per second.
     pub fn checkpoint_at_rate(
         &self,
         replaces: Checkpoint,
@@ -181,7 +181,7 @@ impl LeaseToken {
         })
     }
 
-    /// Notes that the shard is done for good.
+    /// Marks the shard as completely processed.
     pub fn end(&self, replaces: Checkpoint, nonce: Nonce) -> Write {
         self.write(nonce, |owner, term| LeaseChange::End { owner, term, replaces })
     }
@@ -191,21 +191,21 @@ impl LeaseToken {
     }
 }
 
-/// A row to be made, unless there is one for its shard.
+/// A row to create, unless its shard has one.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct NewLease {
-    /// The shard to read.
+    /// Shard to read.
     pub shard: ShardId,
-    /// The shards that it came from, trimmed ones included.
+    /// Parents of the shard, including trimmed ones.
     pub parents: Vec<ShardId>,
-    /// The keys that the shard takes.
+    /// Hash range of the shard.
     pub range: HashRange,
-    /// Where to start reading.
+    /// Initial checkpoint, from which reading starts.
     pub checkpoint: Position,
 }
 
 impl NewLease {
-    /// A row for `shard` that starts at `checkpoint`.
+    /// Creates a row for `shard` that starts at `checkpoint`.
     pub fn new(shard: &Shard, checkpoint: Position) -> Self {
         Self {
             shard: shard.id.clone(),
@@ -215,18 +215,19 @@ impl NewLease {
         }
     }
 
-    /// A row for a child of a shard that was read: all of the child is new to the application.
+    /// Creates a row for a child of a shard that was read. The application reads all of the child,
+    /// from the trim horizon.
     pub fn child(shard: &Shard) -> Self {
         Self::new(shard, Position::TrimHorizon)
     }
 
-    /// The write that makes the row.
+    /// Returns the write that creates the row.
     pub fn create(self, stream: &StreamName, nonce: Nonce) -> Write {
         let key = LeaseKey { stream: stream.clone(), shard: self.shard.clone() };
         Write::Lease { key, change: LeaseChange::Create(Box::new(self)), nonce }
     }
 
-    /// The row as it is first stored: without an owner.
+    /// Returns the row as it is first stored: without an owner.
     pub fn into_lease(self, stream: &StreamName) -> Lease {
         Lease {
             key: LeaseKey { stream: stream.clone(), shard: self.shard },

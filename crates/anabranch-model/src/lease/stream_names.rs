@@ -1,9 +1,9 @@
-//! The names of one stream, and the one under which an application keeps its rows.
+//! Names of a stream, and the name under which an application stores its rows.
 //!
-//! A stream of the caller's own account and region has two names, the plain one and its ARN. One of
-//! another account has its ARN only.
+//! A stream in the caller's account and region has two names, the plain one and its ARN. A stream
+//! of another account has its ARN only.
 //!
-//! | the application knows | the rows lie under                        |
+//! | the application knows | the rows are stored under                 |
 //! |-----------------------|-------------------------------------------|
 //! | the given name        | the given name                            |
 //! | the other name        | the other name                            |
@@ -11,24 +11,25 @@
 
 use crate::ids::StreamName;
 
-/// The names of one stream.
+/// Names of one stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamNames {
-    /// The name that the configuration gives.
+    /// Name in the configuration.
     pub given: StreamName,
-    /// The name that means the same stream to the service, if there is one.
+    /// Other name of the same stream, if there is one.
     pub other: Option<StreamName>,
 }
 
 impl StreamNames {
-    /// The name that the rows of the stream lie under, or will lie under.
+    /// Returns the name under which the rows of the stream are or will be stored. `knows` returns
+    /// true for names that the application has rows for.
     pub fn key(&self, knows: impl Fn(&StreamName) -> bool) -> &StreamName {
         let Some(other) = &self.other else { return &self.given };
         let used = [&self.given, other].into_iter().find(|name| knows(name));
         used.unwrap_or(if self.given.is_arn() { other } else { &self.given })
     }
 
-    /// Whether a name is one of them.
+    /// Returns true if `name` is one of the stream's names.
     pub fn contains(&self, name: &StreamName) -> bool {
         self.given == *name || self.other.as_ref() == Some(name)
     }
@@ -50,7 +51,7 @@ mod tests {
             (arn, Some(plain), &[plain], plain),
             (plain, Some(arn), &[arn], arn),
             (arn, Some(plain), &[arn], arn),
-            // Rows from before the two names were one stream.
+            // Rows from before the two names were treated as one stream.
             (plain, Some(arn), &[plain, arn], plain),
             (arn, Some(plain), &[plain, arn], arn),
         ] {

@@ -1,42 +1,42 @@
-//! The row of a worker: its heart.
+//! The row of a worker, which contains its heartbeat.
 
 use super::write::Nonce;
 use crate::ids::StreamName;
 use std::fmt;
 use std::sync::Arc;
 
-/// Who holds leases: a name and 64 random bits, drawn anew at each join. Cheap to clone.
+/// Worker id: a name and 64 random bits, new at each join. Cheap to clone.
 ///
-/// A worker whose beat was refused never comes back under its old id: what it sent under that id
-/// may still arrive.
+/// A worker whose heartbeat was refused never continues under its old id, because its earlier
+/// writes under that id may still arrive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
-/// In the ids of workers that hand leases of KCL's table over when they are asked: the lease time
-/// in milliseconds follows.
+/// Marks the ids of workers that support hand-over of leases in KCL's table. The lease time in
+/// milliseconds follows.
 const HANDS_OVER: &str = "+h";
 
 impl WorkerId {
-    /// The id of the worker `name` for one join.
+    /// Creates the id of the worker `name` for one join.
     pub fn of_join(name: &str, random: u64) -> Self {
         Self(format!("{name}/{random:016x}").into())
     }
 
-    /// The id of the worker `name` for one join, where leases are in KCL's table. It says that its
-    /// worker hands leases over, and its lease time. It goes with the lease: a worker of Java that
-    /// takes one writes an id of its own, and nothing has to be removed.
+    /// Creates the id of the worker `name` for one join, for leases in KCL's table. It states that
+    /// the worker supports hand-over, and its lease time. The marker needs no cleanup: a Java
+    /// worker that takes the lease writes its own id.
     pub fn of_kcl_join(name: &str, random: u64, lease_time_ms: u64) -> Self {
         Self(format!("{name}/{random:016x}{HANDS_OVER}{lease_time_ms}").into())
     }
 
-    /// Whether the worker hands a lease of KCL's table over when it is asked. From any other worker
-    /// a lease is stolen, as KCL does.
+    /// Returns true if the worker hands a lease in KCL's table over on request. Leases of other
+    /// workers are stolen, as KCL does.
     pub fn supports_hand_over(&self) -> bool {
         self.kcl_lease_time_ms().is_some()
     }
 
-    /// In KCL's layout: for how long the worker may be silent. `None` for a worker that does not say
-    /// so, such as one of Java: watchers then go by their own lease time.
+    /// Returns the lease time in an id of KCL's layout, in milliseconds. Returns `None` for a
+    /// worker without one, such as a Java worker: watchers then use their own lease time.
     pub fn kcl_lease_time_ms(&self) -> Option<u64> {
         let (join, lease_time_ms) = self.0.rsplit_once(HANDS_OVER)?;
         let (_, random) = join.rsplit_once('/')?;
@@ -45,13 +45,13 @@ impl WorkerId {
         lease_time_ms.parse().ok().filter(|_| is_ours && digits)
     }
 
-    /// The id as it is stored.
+    /// Returns the id as it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// An id as a store or another fleet's worker wrote it.
+/// Wraps an id as read from a store.
 impl From<&str> for WorkerId {
     fn from(id: &str) -> Self {
         Self(id.into())
@@ -76,45 +76,45 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// What is stored for one worker. Only the native layout has such rows.
+/// The row of a worker. Only the native layout has such rows.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct WorkerRow {
-    /// Who it is, for one join.
+    /// Id of the worker, for one join.
     pub id: WorkerId,
-    /// Moved by each of its beats. A watcher that sees it stand still for the worker's lease time
-    /// may fence.
+    /// Heartbeat counter. A watcher that sees it unchanged for the worker's lease time may fence
+    /// the worker.
     pub counter: u64,
-    /// Whether its beats still count.
+    /// State of the worker.
     pub state: WorkerState,
-    /// Where it runs, for operators.
+    /// Host of the worker, for operators.
     pub host: String,
-    /// When it joined by its own clock, in milliseconds since 1970, for operators.
+    /// Join time by the worker's clock, in milliseconds since the Unix epoch, for operators.
     pub started_ms: u64,
-    /// The streams that it reads, by name. `None` if it did not say: then it counts as a reader of
-    /// all.
+    /// Names of the streams that it reads. `None` counts as all streams.
     pub reads: Option<Vec<StreamName>>,
-    /// For how long it may be silent, in milliseconds. `None` on a row of an older version: watchers
-    /// then go by their own lease time.
+    /// Maximum time without a heartbeat, in milliseconds. `None` on a row of an older version:
+    /// watchers then use their own lease time.
     pub lease_time_ms: Option<u64>,
-    /// The nonce of the last write to this row.
+    /// Nonce of the last write to this row.
     pub nonce: Nonce,
 }
 
 impl WorkerRow {
-    /// Whether its beats still count.
+    /// Returns true if the worker is not fenced, so that its heartbeats count.
     pub fn is_alive(&self) -> bool {
         self.state != WorkerState::Fenced
     }
 }
 
-/// Whether a worker's beats still count.
+/// State of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WorkerState {
-    /// It may hold leases as long as it beats.
+    /// It may own leases as long as it sends heartbeats.
     Alive,
-    /// It is stopping: it beats on until it has given back its leases, and takes no more.
+    /// It is stopping: it sends heartbeats until it has released its leases, and takes no more.
     Leaving,
-    /// It was shut out by a watcher, or it left. Its leases are free, and no beat brings it back.
+    /// It was fenced by a watcher, or it left. Its leases are free, and no heartbeat brings it
+    /// back.
     Fenced,
 }
 

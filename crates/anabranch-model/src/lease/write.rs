@@ -1,7 +1,7 @@
-//! Every write to a lease store, in domain words.
+//! Conditional writes to a lease store.
 //!
-//! A write names one row and carries what its condition needs. Each layout has its own rules for
-//! the same writes: see [`table`](super::table).
+//! A write names one row and carries the values for its condition. Each layout has its own rules
+//! for the same writes: see [`table`](super::table).
 
 use super::checkpoint::{Checkpoint, PendingCheckpoint};
 use super::row::{LeaseKey, NewLease};
@@ -9,226 +9,226 @@ use super::worker_row::WorkerId;
 use crate::hash::HashRange;
 use crate::ids::{ShardId, StreamName};
 
-/// A random number that tells one write from all others, so that a read-back can recognise it.
+/// A random number that identifies a write, so that a later read can recognise it.
 ///
-/// A retry of a write whose fate is unknown sends the *same* write with the same nonce: whichever
-/// copy arrives, it is this one.
+/// A retry of a write with an unknown result sends the *same* write with the same nonce, so that
+/// either attempt is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Nonce(pub u64);
 
-/// One conditional write.
+/// A conditional write.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Write {
-    /// To the row of a lease.
+    /// Write to the row of a lease.
     Lease {
-        /// Which lease.
+        /// Key of the lease.
         key: LeaseKey,
-        /// What to change, and under which condition.
+        /// Change and its condition.
         change: LeaseChange,
-        /// Which write this is.
+        /// Identifies the write.
         nonce: Nonce,
     },
-    /// To the row of a worker.
+    /// Write to the row of a worker.
     Worker {
-        /// Which worker.
+        /// Id of the worker.
         id: WorkerId,
-        /// What to change, and under which condition.
+        /// Change and its condition.
         change: WorkerChange,
-        /// Which write this is.
+        /// Identifies the write.
         nonce: Nonce,
     },
-    /// To the application's facts about a stream. First come, first served: no nonce needed.
+    /// Write to the application's facts about a stream. The first write wins, so it needs no nonce.
     Stream {
-        /// Which stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// What to note.
+        /// Facts to store.
         change: StreamChange,
     },
 }
 
-/// A change of a lease's row.
+/// Change of a lease's row.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum LeaseChange {
-    /// Make the row, unless there is one.
+    /// Create the row, unless there is one.
     Create(Box<NewLease>),
-    /// Move the lease's own heart (KCL's layout only).
+    /// Renew the lease's own heartbeat (KCL's layout only).
     Renew {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected counter.
         term: u64,
     },
-    /// Become the owner. In the native layout only of a lease that is free: without an owner,
-    /// mine already, or of a fenced worker.
+    /// Become the owner. In the native layout only of a free lease: one without an owner, the
+    /// taker's own, or one of a fenced worker.
     Take {
-        /// The new owner.
+        /// New owner.
         taker: WorkerId,
-        /// The term as listed; the new one is one more.
+        /// Term as listed; the new one is one more.
         term: u64,
     },
-    /// Give the lease up. The owner delivers nothing more under this term once it has sent this.
+    /// Release the lease. The owner delivers nothing more under this term once it has sent this.
     Release {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
     },
     /// Ask the owner to hand the lease over.
     RequestHandOver {
-        /// Who asks.
+        /// Worker that requests it.
         taker: WorkerId,
-        /// The term as listed.
+        /// Term as listed.
         term: u64,
     },
-    /// Take the request back.
+    /// Withdraw the request.
     WithdrawRequest {
-        /// Who asked.
+        /// Worker that requested it.
         taker: WorkerId,
-        /// The term as listed.
+        /// Term as listed.
         term: u64,
     },
-    /// Say that the lease can't be handed over, because its handler can't be stopped.
+    /// Refuse hand-over requests, because the handler cannot be stopped.
     RefuseHandOver {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
     },
-    /// Say that it can be handed over again.
+    /// Allow hand-over requests again.
     AllowHandOver {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
     },
-    /// Hand the lease over to the worker that asked. The owner delivers nothing more under this
-    /// term once it has sent this.
+    /// Hand the lease over to the worker that requested it. The owner delivers nothing more under
+    /// this term once it has sent this.
     HandOver {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
-        /// Who asked.
+        /// Worker that requested it.
         to: WorkerId,
     },
-    /// Note up to where the shard is done.
+    /// Write a checkpoint.
     Checkpoint {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
-        /// The checkpoint that this one replaces, so that a late write can't undo a newer one.
+        /// Checkpoint that this one replaces, so that a late write cannot undo a newer one.
         replaces: Checkpoint,
-        /// The new checkpoint.
+        /// New checkpoint.
         to: Checkpoint,
-        /// What is announced and not yet done; `None` clears it.
+        /// Prepared checkpoint; `None` clears it.
         pending: Option<PendingCheckpoint>,
-        /// What the owner reads, in bytes per second; `None` leaves what the row says. KCL's layout
-        /// has no room for it.
+        /// Read rate of the owner, in bytes per second; `None` keeps the stored one. KCL's layout
+        /// does not store it.
         bytes_per_second: Option<u64>,
     },
-    /// Note that the shard is done for good.
+    /// Mark the shard as completely processed.
     End {
-        /// Who holds it.
+        /// Current owner.
         owner: WorkerId,
-        /// Under which term.
+        /// Expected term.
         term: u64,
-        /// The checkpoint that the end replaces.
+        /// Checkpoint that the end replaces.
         replaces: Checkpoint,
     },
-    /// Note the children of the shard, just before its end.
+    /// Record the children of the shard, just before its end.
     NoteChildren(Vec<ShardId>),
-    /// Note the keys of the shard, where an older row lacks them.
+    /// Record the hash range of the shard, if an older row lacks it.
     NoteRange(HashRange),
-    /// Remove the row of a shard that is done and no longer listed.
+    /// Remove the row of a finished shard that is no longer listed.
     Delete {
-        /// The term as listed.
+        /// Term as listed.
         term: u64,
     },
 }
 
-/// A change of a worker's row.
+/// Change of a worker's row.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum WorkerChange {
-    /// Make the row. The id is new, so there is none.
+    /// Create the row. The id is new, so there is none.
     Join {
-        /// Where it runs.
+        /// Host of the worker.
         host: String,
-        /// When it started by its own clock, in milliseconds since 1970.
+        /// Start time by the worker's clock, in milliseconds since the Unix epoch.
         started_ms: u64,
-        /// The streams that it reads, by name; `None` if it doesn't say.
+        /// Names of the streams that it reads; `None` counts as all.
         reads: Option<Vec<StreamName>>,
-        /// For how long it may be silent before it is fenced, in milliseconds; `None` leaves that
-        /// to its watchers.
+        /// Maximum time without a heartbeat before the worker is fenced, in milliseconds; `None`
+        /// leaves it to the watchers.
         lease_time_ms: Option<u64>,
     },
-    /// Move the heart.
+    /// Send a heartbeat.
     Beat {
-        /// The counter as the worker last knew it; the new one is one more.
+        /// Counter as last known to the worker; the new one is one more.
         counter: u64,
     },
-    /// Say which streams the worker reads by now. It counts as a beat.
+    /// Set the streams that the worker reads. Counts as a heartbeat.
     SetStreams {
-        /// The counter as the worker last knew it; the new one is one more.
+        /// Counter as last known to the worker; the new one is one more.
         counter: u64,
-        /// The streams, by name.
+        /// Stream names.
         streams: Vec<StreamName>,
     },
-    /// Say that the worker is stopping, so that the others take over what it gives back. It counts
-    /// as a beat.
+    /// Announce that the worker is stopping, so that others take over the leases it releases.
+    /// Counts as a heartbeat.
     AnnounceLeaving {
-        /// The counter as the worker last knew it; the new one is one more.
+        /// Counter as last known to the worker; the new one is one more.
         counter: u64,
     },
-    /// Shut out a worker whose heart stood still for its lease time.
+    /// Fence a worker without a heartbeat for its lease time.
     Fence {
-        /// The counter as it was watched, never a newer one.
+        /// Counter as watched, never a newer one.
         counter: u64,
     },
-    /// Say goodbye. The worker has released its leases.
+    /// Leave the fleet. The worker has released its leases.
     Leave {
-        /// The counter as the worker last knew it.
+        /// Counter as last known to the worker.
         counter: u64,
     },
-    /// Remove the row of a worker that left or was fenced, once no lease names it.
+    /// Remove the row of a worker that left or was fenced, once it owns no lease.
     Delete,
 }
 
-/// A change of the application's facts about a stream.
+/// Change of the application's facts about a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum StreamChange {
-    /// Note when the application first started on it. The first one stays.
+    /// Record the first start of the application on the stream. The first write wins.
     NoteStart {
-        /// Now, by the service's clock, in milliseconds since 1970.
+        /// Current time by the service's clock, in milliseconds since the Unix epoch.
         t0_ms: u64,
-        /// When the stream was created, in milliseconds since 1970.
+        /// Creation time of the stream, in milliseconds since the Unix epoch.
         created_ms: u64,
     },
-    /// Note that every row of the first sync was made.
+    /// Record that every row of the first sync was created.
     MarkSynced {
-        /// The creation time of the stream whose rows these are.
+        /// Creation time of the stream that the rows belong to.
         created_ms: u64,
     },
 }
 
 impl Write {
-    /// A write to the row of a lease.
+    /// Creates a write to the row of a lease.
     pub fn lease(key: &LeaseKey, change: LeaseChange, nonce: Nonce) -> Self {
         Self::Lease { key: key.clone(), change, nonce }
     }
 
-    /// A write to the row of a worker.
+    /// Creates a write to the row of a worker.
     pub fn worker(id: &WorkerId, change: WorkerChange, nonce: Nonce) -> Self {
         Self::Worker { id: id.clone(), change, nonce }
     }
 
-    /// A write to the application's facts about a stream.
+    /// Creates a write to the application's facts about a stream.
     pub fn stream(stream: &StreamName, change: StreamChange) -> Self {
         Self::Stream { stream: stream.clone(), change }
     }
 
-    /// Whether the plan may change with this write, so that it moves the application's version in
-    /// the same step. Beats and checkpoints don't: they are most of the writes.
+    /// Returns true if the plan may change with this write, so that it increments the application's
+    /// version in the same step. Heartbeats and checkpoints, which are most of the writes, do not.
     pub fn changes_plan(&self) -> bool {
         match self {
             Self::Lease { change, .. } => !matches!(
@@ -239,7 +239,7 @@ impl Write {
                     | LeaseChange::NoteRange(_)
             ),
             Self::Worker { change, .. } => !matches!(change, WorkerChange::Beat { .. }),
-            // Workers wait for this mark before they take anything.
+            // Workers wait for this mark before they take leases.
             Self::Stream { change, .. } => matches!(change, StreamChange::MarkSynced { .. }),
         }
     }

@@ -57,7 +57,7 @@ pub(crate) const A: &[Line] = &[
     (10, None, Some(5), (800, MAX), (206, OPEN)),
 ];
 
-/// Merges and splits in turn, all over the whole range.
+/// Alternating merges and splits over the whole range.
 pub(crate) const B: &[Line] = &[
     (0, None, None, (0, 99), (1000, 1049)),
     (1, None, None, (100, MAX), (1000, 1049)),

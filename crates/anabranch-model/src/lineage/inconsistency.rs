@@ -1,4 +1,4 @@
-//! What a full shard list can be wrong about.
+//! Inconsistencies in a full shard list.
 
 use super::{Lineage, Shard};
 use crate::coverage;
@@ -6,47 +6,47 @@ use crate::hash::HashRange;
 use crate::ids::ShardId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One thing that cannot be true of a stream, seen in a full, unfiltered list of its shards.
+/// An inconsistency in a full, unfiltered list of a stream's shards.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Inconsistency {
-    /// Two entries have the same name; the first one was kept.
+    /// Two entries have the same id; the first one was kept.
     #[error("shard {0} is listed more than once")]
     DuplicateId(ShardId),
     /// These shards are their own ancestors.
     #[error("shards {0:?} are ancestors of themselves")]
     Cycle(Vec<ShardId>),
-    /// A parent takes records while its child exists. Often a list read in the middle of a reshard.
+    /// A parent is open while its child exists. Often a list read in the middle of a reshard.
     #[error("shard {child} is a child of {parent}, which is still open")]
     ChildOfOpenParent {
-        /// The shard that should not exist yet.
+        /// Shard that should not exist yet.
         child: ShardId,
-        /// The shard that should be closed.
+        /// Shard that should be closed.
         parent: ShardId,
     },
     /// A child's range is neither a part of the split parent's nor the union of the merged ones'.
     #[error("the range of shard {child} does not follow from its parents {parents:?}")]
     ParentRangeMismatch {
-        /// The child.
+        /// Child with the wrong range.
         child: ShardId,
         /// Its listed parents.
         parents: Vec<ShardId>,
     },
-    /// Two open shards take the same keys.
+    /// The ranges of two open shards overlap.
     #[error("the ranges of the open shards {low} and {high} overlap")]
     OverlappingOpenShards {
-        /// The shard whose range starts lower.
+        /// Shard whose range starts lower.
         low: ShardId,
-        /// The shard whose range starts higher, or at the same key.
+        /// Shard whose range starts higher, or at the same key.
         high: ShardId,
     },
-    /// No open shard takes these keys.
+    /// No open shard covers these keys.
     #[error("no open shard takes the keys {0:?}")]
     Hole(HashRange),
 }
 
 impl Lineage {
-    /// Everything that is wrong with this list, taken as full and unfiltered. An empty list has
-    /// nothing to be wrong about.
+    /// Returns all inconsistencies of this list, which must be full and unfiltered. An empty list
+    /// has none.
     pub fn inconsistencies(&self) -> Vec<Inconsistency> {
         if self.is_empty() {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Lineage {
         found
     }
 
-    /// Every child whose parent is still open, by the child's name.
+    /// Returns every child whose parent is still open, by the child's id.
     pub fn children_of_open_parents(&self) -> impl Iterator<Item = Inconsistency> {
         self.shards().flat_map(|child| {
             let open = self.listed_parents(&child.id).filter(|parent| parent.is_open());
@@ -76,8 +76,8 @@ impl Lineage {
         })
     }
 
-    /// The shards on a cycle: what is left when shards without a parent are taken away again and
-    /// again, and then those without a child.
+    /// Returns the shards on a cycle. Repeatedly removes shards without a parent, and then those
+    /// without a child, until none are left to remove.
     fn cycle(&self) -> Vec<ShardId> {
         let parents = |id| self.listed_parents(id).map(|parent| &parent.id).collect::<Vec<_>>();
         let children = |id| self.children(id).iter().collect::<Vec<_>>();
@@ -90,7 +90,7 @@ impl Lineage {
         let fits = match (parents.as_slice(), child.parents().count()) {
             ([], _) => true,
             ([split], 1) => encloses(&split.range, &child.range),
-            // The other one of the two is trimmed: what is left must be an end of the child.
+            // The other parent is trimmed: the listed one must be at an end of the child's range.
             ([merged], _) => {
                 encloses(&child.range, &merged.range)
                     && (child.range.start() == merged.range.start()
@@ -105,7 +105,7 @@ impl Lineage {
     }
 }
 
-/// Takes away every node that has none of its `before` left, until all have one.
+/// Repeatedly removes nodes that have no `before` left, until all remaining nodes have one.
 fn peel<'a>(
     nodes: &BTreeSet<&'a ShardId>,
     before: impl Fn(&'a ShardId) -> Vec<&'a ShardId>,
@@ -132,7 +132,8 @@ fn encloses(outer: &HashRange, inner: &HashRange) -> bool {
     outer.contains(inner.start()) && outer.contains(inner.end())
 }
 
-/// Each shard that begins inside the reach of those before it, with the one that reaches furthest.
+/// Returns each shard that begins within the range of an earlier one, paired with the earlier one
+/// that reaches furthest.
 fn overlaps<'a>(shards: impl Iterator<Item = &'a Shard>) -> Vec<Inconsistency> {
     let mut shards: Vec<_> = shards.collect();
     shards.sort_unstable_by_key(|shard| (shard.range, &shard.id));

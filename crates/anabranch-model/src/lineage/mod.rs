@@ -1,7 +1,7 @@
-//! The shard graph of a stream: who came from whom, and who may start.
+//! The shard graph of a stream: parents, children and the order of reading.
 //!
-//! A graph is built from what the service listed, whatever that was: wrong input is reported as
-//! [`Inconsistency`] values and never makes a walk endless.
+//! A graph is built from any list of the service. Invalid input is reported as [`Inconsistency`]
+//! values and never causes an endless walk.
 
 mod successors;
 mod inconsistency;
@@ -17,35 +17,36 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A shard as the service lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shard {
-    /// The shard's name.
+    /// Id of the shard.
     pub id: ShardId,
-    /// The shard that was split, or one of the two that were merged. Named even once it is trimmed.
+    /// Shard that was split, or one of the two that were merged. Named even once it is trimmed.
     pub parent: Option<ShardId>,
-    /// The other of the two shards that were merged.
+    /// Other one of the two shards that were merged.
     pub adjacent_parent: Option<ShardId>,
-    /// The keys that the shard takes. It never changes.
+    /// Hash range of the shard. It never changes.
     pub range: HashRange,
-    /// No record of the shard lies below this number.
+    /// No record of the shard has a lower sequence number.
     pub starting: SequenceNumber,
-    /// No record of the shard lies above this number. `None` while the shard is open.
+    /// No record of the shard has a higher sequence number. `None` while the shard is open.
     pub ending: Option<SequenceNumber>,
 }
 
 impl Shard {
-    /// The shards that this one came from: none, one or two. Some lists name a lone parent as the
+    /// Returns the parents of this shard: none, one or two. Some lists name a single parent as the
     /// adjacent one.
     pub fn parents(&self) -> impl Iterator<Item = &ShardId> {
         let second = self.adjacent_parent.as_ref().filter(|id| Some(*id) != self.parent.as_ref());
         self.parent.iter().chain(second)
     }
 
-    /// Whether the shard still takes records.
+    /// Returns true if the shard still accepts records.
     pub fn is_open(&self) -> bool {
         self.ending.is_none()
     }
 
-    /// The order in which rows are made: by starting sequence number, then by name. Parents come
-    /// before their children, so that a crash half-way leaves no child row without its parent's.
+    /// Returns the sort key for creating rows: the starting sequence number, then the id. Parents
+    /// come before their children, so that a crash half-way leaves no child row without its
+    /// parent's.
     pub fn birth(&self) -> (SequenceNumber, &ShardId) {
         (self.starting, &self.id)
     }
@@ -54,16 +55,16 @@ impl Shard {
 /// The graph of one shard list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lineage {
-    /// Every listed shard by its name.
+    /// Every listed shard by its id.
     shards: BTreeMap<ShardId, Shard>,
-    /// The listed children of every shard that is named as a parent, listed or not.
+    /// Listed children of every shard that is named as a parent, listed or not.
     children: BTreeMap<ShardId, Vec<ShardId>>,
-    /// Names that the list held more than once; the first entry was kept.
+    /// Ids that the list contained more than once; the first entry was kept.
     duplicates: BTreeSet<ShardId>,
 }
 
 impl Lineage {
-    /// Builds the graph of `shards`, which may come in any order.
+    /// Builds the graph of `shards`, which may be in any order.
     pub fn new(shards: impl IntoIterator<Item = Shard>) -> Self {
         let mut lineage = Self::default();
         for shard in shards {
@@ -80,62 +81,63 @@ impl Lineage {
         lineage
     }
 
-    /// Every listed shard, by name.
+    /// Returns every listed shard, by id.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.values()
     }
 
-    /// Whether the list held no shard.
+    /// Returns true if the list contained no shard.
     pub fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }
 
-    /// The shard of this name, if it is listed.
+    /// Returns the shard with this id, if it is listed.
     pub fn get(&self, id: &ShardId) -> Option<&Shard> {
         self.shards.get(id)
     }
 
-    /// Whether the list holds a shard of this name.
+    /// Returns true if the list contains a shard with this id.
     pub fn names(&self, id: &ShardId) -> bool {
         self.shards.contains_key(id)
     }
 
-    /// The listed shards that still take records.
+    /// Returns the listed shards that are open.
     pub fn open_shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards().filter(|shard| shard.is_open())
     }
 
-    /// The listed children of a shard, which need not be listed itself.
+    /// Returns the listed children of a shard, which need not be listed itself.
     pub fn children(&self, id: &ShardId) -> &[ShardId] {
         self.children.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// The parents of a shard that are listed themselves.
+    /// Returns the listed parents of a shard.
     pub fn listed_parents(&self, id: &ShardId) -> impl Iterator<Item = &Shard> {
         self.get(id).into_iter().flat_map(Shard::parents).filter_map(|parent| self.get(parent))
     }
 
-    /// The parents that a listed shard names and the list lacks: trimmed, or the list is not full.
+    /// Returns the parents of a listed shard that are not listed: they are trimmed, or the list is
+    /// not full.
     pub fn missing_parents(&self, id: &ShardId) -> impl Iterator<Item = &ShardId> {
         self.get(id).into_iter().flat_map(Shard::parents).filter(|parent| !self.names(parent))
     }
 
-    /// Every known ancestor of a shard, oldest first: each comes after all of its own parents.
-    /// An ancestor that is named as a parent but not listed is included.
+    /// Returns every known ancestor of a shard, oldest first: each comes after all of its own
+    /// parents. Includes ancestors that are named as a parent but not listed.
     pub fn ancestors<'a>(&'a self, id: &'a ShardId) -> Vec<&'a ShardId> {
         let mut order = self.oldest_first(id, |_| false);
         order.pop();
         order
     }
 
-    /// The shard after its known ancestors, each after its own parents. The walk does not go above
-    /// a shard for which `stop` holds. In a cycle, each shard still comes once.
+    /// Returns the shard after its known ancestors, each after its own parents. The walk does not
+    /// go above a shard for which `stop` returns true. In a cycle, each shard still comes once.
     pub(crate) fn oldest_first<'a>(
         &'a self,
         id: &'a ShardId,
         stop: impl Fn(&ShardId) -> bool,
     ) -> Vec<&'a ShardId> {
-        /// A step of a walk that keeps its own stack: a lineage can be as deep as it has shards.
+        /// A step of a walk with an explicit stack: a lineage can be as deep as it has shards.
         enum WalkStep<'a> {
             Enter(&'a ShardId),
             Leave(&'a ShardId),
@@ -159,13 +161,13 @@ impl Lineage {
         order
     }
 
-    /// Whether a shard may start, given what has ended. A parent that the list lacks holds no
-    /// record any more and is not waited for, so the list must be full and unfiltered.
+    /// Returns true if a shard may start, given the ended ones. An unlisted parent holds no more
+    /// records and is not waited for, so the list must be full and unfiltered.
     pub fn may_start(&self, id: &ShardId, ended: impl Fn(&ShardId) -> bool) -> bool {
         self.names(id) && self.listed_parents(id).all(|parent| ended(&parent.id))
     }
 
-    /// The listed shards that have not ended and may start, oldest first.
+    /// Returns the listed shards that have not ended and may start, oldest first.
     pub fn startable(&self, ended: impl Fn(&ShardId) -> bool) -> Vec<&Shard> {
         let mut shards: Vec<_> = self
             .shards()
@@ -175,11 +177,11 @@ impl Lineage {
         shards
     }
 
-    /// The children of a shard that has ended. `None` as long as they leave out some of its keys: a
-    /// list that is torn by a reshard may name one of two.
+    /// Returns the children of an ended shard, or `None` while they do not cover all of its keys. A
+    /// list that was read during a reshard may contain only one of two children.
     ///
-    /// `range` is what the caller knows of the shard's keys, for a list that lacks it. Where it is
-    /// not known either, [`Self::keys_of_lost`] takes its place.
+    /// `range` is the caller's knowledge of the shard's range, for a list that lacks the shard. If
+    /// it is not known either, [`Self::keys_of_lost`] is used.
     pub fn followers(&self, ended: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
         let children: Vec<_> = self.children(ended).iter().filter_map(|id| self.get(id)).collect();
         let keys = match self.get(ended).map(|shard| &shard.range).or(range) {

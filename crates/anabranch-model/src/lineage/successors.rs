@@ -1,4 +1,4 @@
-//! The heirs of a shard that is gone, and the keys that it may have taken.
+//! Successors of a shard that is gone, and the keys that it may have had.
 
 use super::{Lineage, Shard};
 use crate::coverage;
@@ -7,14 +7,14 @@ use crate::ids::ShardId;
 
 impl Lineage {
     /// Returns the oldest listed shards that share a key with the shard `gone`, oldest first.
-    /// `None` if this list does not prove that the shard is gone. `range` holds its keys; a row of
-    /// an old version of KCL does not tell them, and [`Self::keys_of_lost`] takes their place.
+    /// Returns `None` if this list does not prove that the shard is gone. `range` is its hash
+    /// range. Rows of old KCL versions lack it, and [`Self::keys_of_lost`] is used instead.
     ///
-    /// A list that lacks the shard may also be older than it; then it names an older shard over the
-    /// same keys. Shards are numbered in the order of their birth and trimmed in that order too, so
-    /// a list without the shard and without an older one over its keys was read after its end.
-    /// The range decides who inherits and not the parents' names, because the shards between the
-    /// lost one and its heirs may be gone too.
+    /// A list without the shard may also be older than the shard. It then contains an older shard
+    /// over the same keys. Shards are numbered in the order of creation and trimmed in that order
+    /// too. A list with neither the shard nor an older one over its keys was therefore read after
+    /// its end. The range decides the successors, not the parents' ids, because the shards between
+    /// the lost one and its successors may be gone too.
     pub fn successors(&self, gone: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
         let keys = match range {
             Some(range) => vec![*range],
@@ -34,21 +34,22 @@ impl Lineage {
         (!heirs.is_empty()).then_some(heirs)
     }
 
-    /// Returns the keys that the unlisted shard `gone` may have taken: all that it took, and more
-    /// where the list can't tell. None are left if the list is older than the shard. `None` if the
-    /// list names the shard, leaves keys out, or leaves it open whether a listed shard is an
-    /// ancestor of it.
+    /// Returns the keys that the unlisted shard `gone` may have had: all that it had, and more if
+    /// the list is inconclusive. The result is empty if the list is older than the shard. Returns
+    /// `None` if the list contains the shard or has holes in the hash range. Also returns `None` if
+    /// it leaves open whether a listed shard is an ancestor of it.
     ///
-    /// Shards are numbered in the order of their birth, and shards that are open at one time share
-    /// no key. So the shard took no key of these:
+    /// Shards are numbered in the order of creation, and shards that are open at the same time
+    /// share no key. The shard therefore had no key of these shards:
     ///
     /// - An older shard that is still open.
-    /// - An older shard that is closed and whose children are all listed. Were it an ancestor, one
-    ///   of the children would be the shard, which is unlisted, or an ancestor of it, and is
-    ///   judged as such.
-    /// - A younger shard whose parents are all older: they were open when the shard was born.
+    /// - An older closed shard whose children are all listed. If it were an ancestor, one of the
+    ///   children would be the shard, which is unlisted, or an ancestor of it, and is checked as
+    ///   such.
+    /// - A younger shard whose parents are all older: these were open when the shard was created.
     ///
-    /// A list from before the birth of the shard names only older shards, and they take all keys.
+    /// A list from before the creation of the shard contains only older shards, which cover all
+    /// keys.
     pub fn keys_of_lost(&self, gone: &ShardId) -> Option<Vec<HashRange>> {
         let listed = self.shards().map(|shard| shard.range);
         if self.names(gone) || !coverage::holes(listed).is_empty() {
@@ -64,14 +65,14 @@ impl Lineage {
                 others.push(shard.range);
             }
         }
-        // A part that is outside of the children's keys is another shard's too.
+        // Keys outside the children's ranges also belong to other shards.
         others.extend(coverage::holes(self.keys_of_children(gone)));
         Some(coverage::holes(others))
     }
 
-    /// Returns ranges that hold all keys of an unlisted shard, by its listed children: both
-    /// children of a split take them all, and so does the child of a merge. One child of a split
-    /// says nothing, because the other one may be gone.
+    /// Returns ranges that include all keys of an unlisted shard, by its listed children. Both
+    /// children of a split cover them all, and so does the child of a merge. One child of a split
+    /// proves nothing, because the other one may be gone.
     fn keys_of_children(&self, gone: &ShardId) -> Vec<HashRange> {
         let children: Vec<_> = self.children(gone).iter().filter_map(|id| self.get(id)).collect();
         match children[..] {

@@ -1,4 +1,4 @@
-//! The shard graph by example, and on garbage.
+//! The shard graph by example, and on invalid input.
 
 use super::graphs::{A, B, C, Line, MAX, OPEN, graph, id, ids, range, shard};
 use super::{Inconsistency, Lineage};
@@ -104,7 +104,7 @@ fn the_oldest_listed_shards_inherit_a_lost_range() {
     // The list is older than the shard, by one reshard and by two.
     check(&A[..6], 6, (0, 199), None);
     check(&A[..6], 8, (0, 399), None);
-    // A list of other keys or of nothing proves nothing.
+    // A list of other keys, or an empty one, proves nothing.
     check(&A[4..5], 0, (0, 99), None);
     check(&[], 0, (0, 99), None);
 }
@@ -125,23 +125,23 @@ fn the_keys_of_a_lost_shard_are_found_without_its_range() {
     };
     // Both children of a split are listed, beside older and younger shards.
     check(&without(A, &[0, 1, 2, 3, 5]), 5, Some(&[(500, MAX)]), &[9, 10]);
-    // One child of the split is gone too: its keys are the shard's as well. So may those be that
-    // came from other shards which are gone.
+    // One child of the split is gone too: its keys are the shard's as well. Keys of other shards
+    // that are gone may be included.
     check(&without(C, &[0, 5]), 0, Some(&[(0, 399)]), &[4, 9, 10]);
     check(&without(C, &[0, 2, 3, 5]), 0, Some(&[(0, 399), (500, MAX)]), &[4, 6, 9, 10]);
-    // The other parent of the merged child is listed, and it is not.
+    // The other parent of the merged child is listed, but the shard is not.
     check(&without(A, &[0]), 0, Some(&[(0, 99)]), &[6]);
     check(&without(A, &[1]), 1, Some(&[(100, 199)]), &[6]);
     check(&without(A, &[0, 1]), 1, Some(&[(0, 199)]), &[6]);
-    // Only grandchildren are left. Which of the merged shards they come from is not known.
+    // Only grandchildren are left. It is not known from which of the merged shards they descend.
     check(&without(A, &[0, 1, 2, 3, 6, 7]), 2, Some(&[(0, 399)]), &[8]);
     check(&without(C, &[0, 2, 3, 4, 5]), 0, Some(&[(0, 399), (500, MAX)]), &[6, 7, 8, 9, 10]);
-    // The shard is listed, a listed shard may be its parent, or keys are left out.
+    // The shard is listed, a listed shard may be its parent, or the list has holes.
     check(A, 5, None, &[]);
     check(&without(C, &[4, 7, 8]), 4, None, &[]);
     check(&without(A, &[5, 9]), 5, None, &[]);
     check(&[], 0, None, &[]);
-    // The list is older than the shard: nothing is left for it.
+    // The list is older than the shard: no keys are left for it.
     let young = [(0, None, None, (0, 9), (1, OPEN)), (1, None, None, (10, MAX), (1, OPEN))];
     check(&young, 2, Some(&[]), &[]);
     check(&young, 9, Some(&[]), &[]);
@@ -158,10 +158,10 @@ fn a_shard_is_followed_by_children_that_take_all_of_its_keys() {
     };
     check(A, 5, None, Some(&[9, 10]));
     check(A, 0, None, Some(&[6]));
-    // The shard is trimmed: what is known of it counts.
+    // The shard is trimmed: the caller's range is used.
     check(&A[8..], 5, Some((500, MAX)), Some(&[9, 10]));
     check(&A[8..], 5, None, None);
-    // The list is torn: one of two children, none.
+    // The list is torn: it contains one or none of two children.
     check(&A[..10], 5, None, None);
     check(&A[..6], 5, Some((500, MAX)), None);
 }
@@ -204,7 +204,7 @@ fn what_is_wrong_with_a_list_is_named() {
         &[I::Hole(range(10, 10))],
     );
     check_inconsistencies(&[(0, None, None, all, (1, 2))], &[I::Hole(range(0, MAX))]);
-    // A split child outside of its parent.
+    // A split child outside its parent's range.
     check_inconsistencies(
         &[
             (0, None, None, (0, 9), (1, 2)),
@@ -213,7 +213,7 @@ fn what_is_wrong_with_a_list_is_named() {
         ],
         &[I::ParentRangeMismatch { child: id(1), parents: ids([0]) }],
     );
-    // A merged child that is not the union of both, and one that lacks the parent still listed.
+    // A merged child that is not the union of both, and one that lacks the listed parent's range.
     check_inconsistencies(
         &[
             (0, None, None, (0, 9), (1, 2)),

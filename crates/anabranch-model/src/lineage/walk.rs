@@ -1,15 +1,15 @@
-//! Which shards a reader without leases may read: each after its ancestors.
+//! Reading order for a reader without leases: each shard after its ancestors.
 
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use std::collections::BTreeMap;
 
-/// The shards that are read or wait for their ancestors.
+/// Shards that are being read or wait for their ancestors.
 ///
-/// The first shards are a cut through the stream: they share no key, and together they take all
-/// keys. From there on each shard that ends names those that follow. A shard waits while an older
-/// one that shares a key with it has not ended: that is an ancestor of it, known or yet to be
-/// found behind another. Shards are numbered in the order of their birth.
+/// The first shards are a cut through the stream: they share no key, and together they cover all
+/// keys. After that, each shard that ends names its followers. A shard waits while an older one
+/// that shares a key with it has not ended. That one is an ancestor, either a known one or one
+/// whose descendants have not been found yet. Shards are numbered in the order of creation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LineageWalk {
     active: BTreeMap<ShardId, WalkedShard>,
@@ -22,17 +22,17 @@ struct WalkedShard {
 }
 
 impl LineageWalk {
-    /// Notes a shard to be read, unless it is known.
+    /// Adds a shard to be read, unless it is known.
     pub fn add(&mut self, shard: ShardId, range: HashRange) {
         self.active.entry(shard).or_insert(WalkedShard { range, reading: false });
     }
 
-    /// Notes that a shard has ended. Add those that follow it first.
+    /// Marks a shard as ended. Add its followers first.
     pub fn end(&mut self, shard: &ShardId) {
         self.active.remove(shard);
     }
 
-    /// The shards that may be read from now on. Each is named once.
+    /// Returns the shards that may be read from now on. Each is returned once.
     pub fn start(&mut self) -> Vec<(ShardId, HashRange)> {
         let may = |(id, shard): &(&ShardId, &WalkedShard)| {
             !shard.reading
@@ -48,12 +48,12 @@ impl LineageWalk {
         ready
     }
 
-    /// Whether no shard is left.
+    /// Returns true if no shard is left.
     pub fn is_over(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// The shards that are read or wait.
+    /// Returns the shards that are being read or wait.
     pub fn shards(&self) -> impl Iterator<Item = &ShardId> {
         self.active.keys()
     }
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_merged_shard_waits_for_a_parent_that_nobody_has_named_yet() {
-        // The first is split into low and high, and high is merged with the other one, which is
-        // drained first.
+        // The first shard is split into low and high, and high is merged with the other one, which
+        // is drained first.
         let (first, other, low, high, merged) = (id(0), id(1), id(2), id(3), id(4));
         let mut descent = LineageWalk::default();
         descent.add(first.clone(), range(0, 99));

@@ -1,4 +1,4 @@
-//! The records of a container.
+//! User records that share one Kinesis record.
 
 use super::outcome::Attempt;
 use super::paged_queue::QueuedRecord;
@@ -11,17 +11,17 @@ use crate::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The records of a container, or others that have one fate, in put order.
+/// User records of one Kinesis record, or others with the same outcome, in put order.
 #[derive(Debug)]
 pub enum CarriedRecords<T> {
-    /// Each has its own key and data.
+    /// Each record has its own key and data.
     Unpacked(Vec<PendingRecord<T>>),
-    /// Their keys and data are in the container only. They were in no other container.
+    /// Keys and data are only in the Kinesis record. None of these records was in an earlier one.
     Queued(Vec<QueuedRecord<T>>),
 }
 
 impl<T> CarriedRecords<T> {
-    /// How many these are.
+    /// Returns the number of user records.
     pub fn len(&self) -> usize {
         match self {
             Self::Unpacked(records) => records.len(),
@@ -29,12 +29,12 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of their data.
+    /// Returns the total size of the data, in bytes, without keys.
     pub fn data_bytes(&self) -> usize {
         match self {
             Self::Unpacked(records) => records.iter().map(|record| record.put.data.len()).sum(),
@@ -42,7 +42,7 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// When the oldest one was put.
+    /// Returns when the oldest record was put.
     pub fn first_put_ms(&self) -> Option<u64> {
         match self {
             Self::Unpacked(records) => records.first().map(|record| record.put_ms),
@@ -50,7 +50,11 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// The number of the record at this place.
+    /// Returns the put number of the record at index `at`.
+    ///
+    /// # Panics
+    ///
+    /// If `at` is out of bounds.
     pub fn number(&self, at: usize) -> u64 {
         match self {
             Self::Unpacked(records) => records[at].number,
@@ -58,8 +62,8 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// Gives each ticket to `tell`, in their order, with the attempts of containers that held the
-    /// record before. The memory is kept.
+    /// Passes each ticket to `tell`, in put order, with the record's attempts in earlier Kinesis
+    /// records. Keeps the allocated memory.
     #[inline]
     pub fn drain(&mut self, mut tell: impl FnMut(T, Option<Arc<Vec<Attempt>>>)) {
         match self {
@@ -76,12 +80,13 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// Whether the container was made for one record that was refused with others.
+    /// Returns true if the Kinesis record holds a single user record that must be sent alone,
+    /// because one with others was refused.
     pub(super) fn is_alone(&self) -> bool {
         matches!(self, Self::Unpacked(records) if records.first().is_some_and(|first| first.alone))
     }
 
-    /// From the lowest to the highest hash.
+    /// Returns the range from the lowest to the highest hash.
     pub(super) fn hash_span(&self) -> HashRange {
         match self {
             Self::Unpacked(records) => hull(records.iter().map(|record| record.put.hash)),
@@ -89,7 +94,8 @@ impl<T> CarriedRecords<T> {
         }
     }
 
-    /// The records, each with its own key and data. What is in the container only is read back.
+    /// Returns the records, each with its own key and data. Decodes `container` where these are
+    /// stored only there.
     pub(super) fn unpack(self, container: &KinesisRecord) -> Vec<PendingRecord<T>> {
         let noted = match self {
             Self::Unpacked(records) => return records,
@@ -106,7 +112,7 @@ impl<T> CarriedRecords<T> {
         else {
             unreachable!("a container that was built here can be read here")
         };
-        // Copies: a record that waits for long must not keep a whole container alive.
+        // Copied: a record that waits for a long time must not keep a whole Kinesis record alive.
         let own = |data: &Bytes| Bytes::copy_from_slice(data);
         let records: Vec<_> = noted
             .into_iter()

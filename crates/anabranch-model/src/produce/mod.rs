@@ -1,24 +1,26 @@
-//! Producing in strict order, as a machine of values: events go in, actions come out.
+//! Producing in strict order, as a pure state machine: events go in, actions come out.
 //!
 //! ```text
-//! put ──Pending──▶ route ──▶ lane (FIFO) ──freeze──▶ Frozen ──limit──▶ Request ──▶ (the service)
-//!                    ▲                                                               │
-//!                    └── re-cut: stray, or of an older map ◀── judge ◀── Reply ◀─────┘
-//!                                                                └──▶ Settled
+//! put_all ──▶ route ──▶ ShardQueue ──seal──▶ SealedRecord ──limit──▶ PutRequest ──▶ (the service)
+//!               ▲                                                                        │
+//!               └── requeue: misrouted, or of an older map ◀── judge ◀── PutReply ◀──────┘
+//!                                                                └──▶ CompletedRecords
 //! ```
 //!
-//! What keeps the order of a key:
+//! The order of a key rests on these invariants:
 //!
-//! 1. A key's records stand in one lane, in put order, and a lane has one container on its way. A
-//!    request carries at most one container of a lane, so a refused entry is never overtaken.
-//! 2. A container's bytes never change. A retry sends the same bytes before anything newer.
-//! 3. Every change of the map is a barrier per hash range: a lane sends nothing while a container
-//!    that left from an older lane, over the same hashes, is on its way or unjudged.
-//! 4. A container is placed as a whole or not at all, because readers drop a whole aggregate for
-//!    one record outside the shard's range. One that has a single hash can't be outside.
+//! 1. A key's records are in one queue, in put order, and a queue has one Kinesis record in flight.
+//!    A request carries at most one Kinesis record of a queue, so a refused entry is never
+//!    overtaken.
+//! 2. The bytes of a Kinesis record never change. A retry sends the same bytes before anything
+//!    newer.
+//! 3. Every change of the map is a barrier per hash range. A queue sends nothing while a Kinesis
+//!    record of a removed queue, over the same hashes, is in flight or unverified.
+//! 4. An aggregate is placed as a whole or not at all, because readers drop all of it if one user
+//!    record is outside the shard's range. An aggregate with a single hash cannot be outside.
 //!
-//! A refusal of the caller (a missing permission, credentials, the encryption key) is no fault of a
-//! record: the shards concerned are paused, and probed until the service lets the caller in.
+//! A refusal of the caller (a missing permission, credentials, the encryption key) is not the fault
+//! of a record. The affected shards are paused, and probed until the service accepts the caller.
 
 pub mod settings;
 pub mod outcome;

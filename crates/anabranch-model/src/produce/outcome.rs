@@ -1,4 +1,4 @@
-//! What becomes of a record: one outcome, with the attempts that led to it.
+//! Outcomes of records, with the attempts that led to them.
 
 use super::CarriedRecords;
 use crate::ids::ShardId;
@@ -6,39 +6,39 @@ use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;
 
-/// One attempt to put the container that held a record.
+/// One attempt to put the Kinesis record that held a user record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it was sent, by the producer's clock.
+    /// Time of sending, by the producer's clock.
     pub sent_ms: u64,
-    /// How long the reply took.
+    /// Time until the reply.
     pub took_ms: u64,
-    /// How it ended.
+    /// Result of the attempt.
     pub end: AttemptResult,
 }
 
-/// How an attempt ended.
+/// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The container is in this shard.
+    /// The Kinesis record is in this shard.
     Placed(ShardId),
-    /// The container is in this shard, whose range does not hold all of its records, or can't be
-    /// learnt. Readers drop such a container, so it was sent again.
+    /// The Kinesis record is in this shard, whose range is unknown or does not hold all of its user
+    /// records. Readers drop such a record, so it was sent again.
     Misrouted(ShardId),
-    /// It failed.
+    /// The attempt failed.
     Failed {
-        /// What that means.
+        /// Classified failure.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
     },
 }
 
-/// How many of the first attempts, and how many of the last, are kept: an outage of hours must not
-/// fill the memory with its own history.
+/// Number of first attempts, and of last attempts, to keep. The history of an outage of hours must
+/// not fill the memory.
 const KEPT: usize = 8;
 
-/// Adds an attempt, and forgets one in the middle if there are very many.
+/// Adds an attempt. Beyond `2 * KEPT` attempts, drops one from the middle.
 pub(super) fn note(attempts: &mut Vec<Attempt>, attempt: Attempt) {
     if attempts.len() >= 2 * KEPT {
         attempts.remove(KEPT);
@@ -46,57 +46,58 @@ pub(super) fn note(attempts: &mut Vec<Attempt>, attempt: Attempt) {
     attempts.push(attempt);
 }
 
-/// Where a container was placed, and how.
+/// Placement of a Kinesis record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// The shard.
+    /// Shard that holds the Kinesis record.
     pub shard: ShardId,
-    /// The number of the container. A record's place in it is its place among the settled.
+    /// Sequence number of the Kinesis record. A user record's sub-sequence number is its index in
+    /// [`CompletedRecords::records`].
     pub sequence: SequenceNumber,
-    /// The attempts of this container, the first and the last ones if there were very many. Those
-    /// of earlier containers are with each record.
+    /// Attempts of this Kinesis record: all of them up to 16, else the first 8 and the last 8. Each
+    /// user record keeps the attempts of its earlier Kinesis records.
     pub attempts: Vec<Attempt>,
-    /// How often this container was sent.
+    /// Number of times this Kinesis record was sent.
     pub tries: u32,
 }
 
-/// Why a record was not placed.
+/// Reason why a record was not placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejectReason {
     /// The service refused it.
     Refused {
-        /// What that means.
+        /// Classified failure.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
     },
     /// Its deadline passed before it could be placed.
     Expired,
-    /// An earlier record of its key has no certain place, and the key has not been resumed.
+    /// An earlier record of its key was not placed for certain, and the key has not been resumed.
     KeyStopped,
-    /// Too many keys stand stopped, so the whole producer does.
+    /// Too many keys are stopped, so the whole producer is.
     ProducerStopped,
     /// The producer was closed before it could be placed.
     Closed,
 }
 
-/// What became of records.
+/// Outcome of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutcomeKind {
-    /// They are in the stream, each at its place in the container.
+    /// The records are in the stream, in the order of the Kinesis record.
     Placed(Arc<Receipt>),
-    /// They are not in the stream.
+    /// The records are not in the stream.
     Rejected(RejectReason),
-    /// They may be in the stream or not: a reply was lost, and there is no more time to learn it.
+    /// The records may be in the stream: a reply was lost, and there is no time left to find out.
     Unknown,
 }
 
-/// Records that have their outcome. A placed record's sub-sequence number is its place here.
+/// Records that have an outcome. The index of a placed record is its sub-sequence number.
 #[derive(Debug)]
 pub struct CompletedRecords<T> {
-    /// The records.
+    /// Records with this outcome.
     pub records: CarriedRecords<T>,
-    /// What became of all of them.
+    /// Outcome of all of them.
     pub fate: OutcomeKind,
 }
 

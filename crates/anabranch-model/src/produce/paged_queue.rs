@@ -1,5 +1,5 @@
-//! Keys and data of records that wait, written one behind the other: many small records in a row
-//! are read again faster than many that lie about, and need no memory of their own.
+//! Keys and data of waiting records, written to pages. Reading many small records is faster if they
+//! are contiguous, and they need no allocation of their own.
 
 use super::pending::{
     AcceptedRecord, OfferedRecord, PendingRecord, RecordContent, framed_bytes, read_key,
@@ -10,36 +10,32 @@ use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Bytes of a page. A record stands in one page.
+/// Size of a page in bytes. A record never spans pages.
 const PAGE_BYTES: usize = 16 * 1024;
-/// A record with more bytes of key and data stands apart: it is not written down.
+/// Records with more bytes of key and data than this are kept apart and not written to a page.
 const LARGE_BYTES: usize = 4 * 1024;
-/// How many pages are kept for other lanes.
+/// Maximum number of spare pages.
 const SPARE_PAGES: usize = 256;
 
-/// A record whose key and data are written elsewhere: on a page, or in a container.
+/// A record whose key and data are stored elsewhere: on a page, or in a Kinesis record.
 #[derive(Debug, Clone)]
 pub struct QueuedRecord<T> {
-    /// Its place among all puts of the producer.
+    /// Put number: the position among all puts of the producer.
     pub(super) number: u64,
-    /// When it was put.
     pub(super) put_ms: u64,
-    /// Where it lies, in two halves, which need no wide alignment.
+    /// Hash key in two halves, which avoids 16-byte alignment.
     hash: [u64; 2],
-    /// Whom to tell the outcome.
+    /// Ticket that receives the outcome.
     pub(super) ticket: T,
-    /// Bytes of its data.
     pub(super) data_len: u32,
-    /// Bytes of its key.
     key_len: u16,
-    /// Whether the hash is the user's.
+    /// True if `hash` is the user's explicit hash key.
     is_explicit: bool,
-    /// Whether it stands apart.
+    /// True if key and data are kept in `PagedQueue::large`.
     is_apart: bool,
 }
 
 impl<T> QueuedRecord<T> {
-    /// Where the record lies.
     #[inline]
     pub(super) fn hash(&self) -> HashKey {
         let [high, low] = self.hash;
@@ -50,13 +46,13 @@ impl<T> QueuedRecord<T> {
         self.is_explicit.then(|| self.hash())
     }
 
-    /// What it takes in a container, at the most.
+    /// Returns the maximum size of the record in an aggregate, in bytes.
     #[inline]
     pub(super) fn framed_bytes(&self) -> usize {
         framed_bytes(usize::from(self.key_len) + self.data_len as usize, self.is_explicit)
     }
 
-    /// The record with its key and data, which were read back.
+    /// Returns the record with its key and data, which were read back.
     pub(super) fn with(self, key: PartitionKey, data: Bytes) -> PendingRecord<T> {
         let (hash, is_explicit) = (self.hash(), self.is_explicit);
         let put = AcceptedRecord { key, hash, is_explicit, data, ticket: self.ticket };
@@ -65,23 +61,22 @@ impl<T> QueuedRecord<T> {
     }
 }
 
-/// Pages that nobody uses, for all lanes.
+/// Unused pages, shared by all queues.
 pub(super) type SparePages = Vec<Vec<u8>>;
 
-/// The records of a lane that are written down, in put order.
+/// Records of a queue that are written to pages, in put order.
 #[derive(Debug)]
 pub(super) struct PagedQueue<T> {
-    /// The records.
     noted: VecDeque<QueuedRecord<T>>,
-    /// Their keys and data, each key before its data.
+    /// Keys and data, each key before its data.
     pages: VecDeque<Vec<u8>>,
-    /// Where the first record begins on the first page.
+    /// Offset of the first record on the first page.
     start: usize,
-    /// Keys and data of those that stand apart, in their order.
+    /// Keys and data of large and of empty records, in put order.
     large: VecDeque<(PartitionKey, Bytes)>,
 }
 
-/// Where a reader of the pages is.
+/// Read position in the pages.
 #[derive(Debug, Clone, Copy)]
 struct PageCursor {
     page: usize,
@@ -106,19 +101,19 @@ impl<T> PagedQueue<T> {
         self.noted.len()
     }
 
-    /// The oldest one.
+    /// Returns the oldest record.
     #[inline]
     pub(super) fn first(&self) -> Option<&QueuedRecord<T>> {
         self.noted.front()
     }
 
-    /// Their numbers.
+    /// Returns the put numbers of the records.
     #[cfg(test)]
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.noted.iter().map(|noted| noted.number)
     }
 
-    /// Writes a record down.
+    /// Appends a record.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -137,7 +132,8 @@ impl<T> PagedQueue<T> {
             let page = match self.pages.back_mut() {
                 Some(page) if page.len() + bytes <= PAGE_BYTES => page,
                 _ => {
-                    // The first page grows with the lane; whoever needs a second one fills it.
+                    // The first page grows with the queue; later pages have full capacity from the
+                    // start.
                     let bytes = if self.pages.is_empty() { 0 } else { PAGE_BYTES };
                     let page = spare.pop().unwrap_or_else(|| Vec::with_capacity(bytes));
                     self.pages.push_back(page);
@@ -166,7 +162,7 @@ impl<T> PagedQueue<T> {
         });
     }
 
-    /// The records as parts of an aggregate, oldest first.
+    /// Returns the records as aggregate entries, oldest first.
     pub(super) fn entries(&self) -> impl Iterator<Item = RawAggregateRecord<'_>> {
         let mut place = PageCursor { page: 0, at: self.start, apart: 0 };
         self.noted.iter().map(move |noted| {
@@ -175,7 +171,7 @@ impl<T> PagedQueue<T> {
         })
     }
 
-    /// Reads a record's key and data, and goes on to the next one.
+    /// Reads the key and data of a record, and advances to the next one.
     #[inline]
     fn read(&self, noted: &QueuedRecord<T>, place: &mut PageCursor) -> (&[u8], &[u8]) {
         if noted.is_apart {
@@ -194,8 +190,8 @@ impl<T> PagedQueue<T> {
         (key, data)
     }
 
-    /// Takes the oldest records, whose keys and data are elsewhere by now. `into` is empty memory:
-    /// for them, or for the records to come.
+    /// Takes the `count` oldest records, whose keys and data have already been copied elsewhere.
+    /// `into` is an empty vector, used for the result or for later records.
     pub(super) fn take_first(
         &mut self,
         count: usize,
@@ -203,7 +199,7 @@ impl<T> PagedQueue<T> {
         spare: &mut SparePages,
     ) -> Vec<QueuedRecord<T>> {
         if count == self.noted.len() {
-            // The memory changes hands, and no record moves.
+            // The vectors are swapped, and no record is moved.
             self.large.clear();
             self.start = 0;
             for page in self.pages.drain(..) {
@@ -233,7 +229,7 @@ impl<T> PagedQueue<T> {
         Some(noted.with(key, data))
     }
 
-    /// Drops the key and data of what was the oldest record.
+    /// Drops the key and data of the record that was just taken from the front.
     fn forget(&mut self, noted: &QueuedRecord<T>, spare: &mut SparePages) {
         if noted.is_apart {
             self.large.pop_front();
@@ -248,7 +244,7 @@ impl<T> PagedQueue<T> {
         }
     }
 
-    /// Gives the first page back.
+    /// Returns the first page to the spare pages.
     fn next_page(&mut self, spare: &mut SparePages) {
         self.start = 0;
         if let Some(page) = self.pages.pop_front() {
@@ -277,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        // Records of no bytes, small ones, those that fill a page, and those that stand apart.
+        // Empty, small, page-filling and large records.
         #[test]
         fn what_is_written_is_read_back_in_its_order(
             steps in proptest::collection::vec(

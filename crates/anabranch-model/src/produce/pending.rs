@@ -1,4 +1,4 @@
-//! A record that was accepted and has no outcome yet.
+//! Records that were accepted and have no outcome yet.
 
 use super::outcome::Attempt;
 use super::stopped_keys::OrderingKey;
@@ -8,44 +8,43 @@ use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Bytes that a record takes in an aggregate beside its key and data, at the most, without an
-/// explicit hash key.
+/// Maximum overhead of a record in an aggregate, in bytes, without an explicit hash key.
 const FRAMING_BYTES: usize = 20;
-/// What an explicit hash key adds, at the most.
+/// Maximum overhead of an explicit hash key, in bytes.
 const EXPLICIT_BYTES: usize = 50;
 
 /// A record that is offered to the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct OfferedRecord<'a> {
-    /// The partition key and the data.
+    /// Partition key and data.
     pub content: RecordContent<'a>,
-    /// Where the record lies: the explicit hash key, or the MD5 of the key.
+    /// The explicit hash key, or the MD5 hash of the partition key.
     pub hash: HashKey,
-    /// Whether that is the user's explicit hash key.
+    /// True if `hash` is the user's explicit hash key.
     pub is_explicit: bool,
 }
 
-/// The partition key and the data of a record that is offered.
+/// Partition key and data of an offered record.
 #[derive(Debug, Clone, Copy)]
 pub enum RecordContent<'a> {
-    /// In memory that can be shared.
+    /// Shared memory: keeping the record only clones handles.
     Shared {
-        /// The key.
+        /// Partition key.
         key: &'a PartitionKey,
-        /// The data.
+        /// Data of the record.
         data: &'a Bytes,
     },
-    /// In memory that is lent: whoever keeps them copies them.
+    /// Borrowed memory: keeping the record copies it.
     Borrowed {
-        /// The key, in UTF-8, and the data behind it.
+        /// The key in UTF-8, followed by the data.
         both: &'a [u8],
-        /// Bytes of the key: not more than there are.
+        /// Length of the key in bytes, at most `both.len()`.
         key_len: usize,
     },
 }
 
 impl<'a> RecordContent<'a> {
-    /// The bytes of the key and of the data.
+    /// Returns the bytes of the key and of the data.
     #[inline]
     pub(super) fn bytes(&self) -> (&'a [u8], &'a [u8]) {
         match *self {
@@ -54,7 +53,7 @@ impl<'a> RecordContent<'a> {
         }
     }
 
-    /// The key and the data, to keep.
+    /// Returns an owned key and data.
     pub(super) fn keep(&self) -> (PartitionKey, Bytes) {
         if let Self::Shared { key, data } = *self {
             return (key.clone(), data.clone());
@@ -65,7 +64,7 @@ impl<'a> RecordContent<'a> {
 }
 
 impl OfferedRecord<'_> {
-    /// The key that its order belongs to.
+    /// Returns the key whose order the record belongs to.
     pub(super) fn key_id(&self) -> OrderingKey {
         let key = match self.content {
             RecordContent::Shared { key, .. } => key.clone(),
@@ -74,14 +73,14 @@ impl OfferedRecord<'_> {
         OrderingKey { key, explicit: self.is_explicit.then_some(self.hash) }
     }
 
-    /// What it takes in a container, at the most.
+    /// Returns the maximum size of the record in an aggregate, in bytes.
     #[inline]
     pub(super) fn framed_bytes(&self) -> usize {
         let (key, data) = self.content.bytes();
         framed_bytes(key.len() + data.len(), self.is_explicit)
     }
 
-    /// The record as it waits, with its own hold on its key and data.
+    /// Returns the record as a pending one, with an owned key and data.
     pub(super) fn pending<T>(&self, number: u64, put_ms: u64, ticket: T) -> PendingRecord<T> {
         let Self { content, hash, is_explicit } = *self;
         let (key, data) = content.keep();
@@ -90,7 +89,7 @@ impl OfferedRecord<'_> {
     }
 }
 
-/// A key that was written down.
+/// Reads a key back from a page.
 pub(super) fn read_key(bytes: &[u8]) -> PartitionKey {
     PartitionKey::from(std::str::from_utf8(bytes).expect("a key is written down whole"))
 }
@@ -98,20 +97,20 @@ pub(super) fn read_key(bytes: &[u8]) -> PartitionKey {
 /// A record that was put.
 #[derive(Debug, Clone)]
 pub struct AcceptedRecord<T> {
-    /// The partition key.
+    /// Partition key.
     pub key: PartitionKey,
-    /// Where the record lies: the explicit hash key, or the MD5 of the key.
+    /// The explicit hash key, or the MD5 hash of the partition key.
     pub hash: HashKey,
-    /// Whether that is the user's explicit hash key.
+    /// True if `hash` is the user's explicit hash key.
     pub is_explicit: bool,
-    /// The data.
+    /// Data of the record.
     pub data: Bytes,
-    /// Whom to tell the outcome.
+    /// Ticket that receives the outcome.
     pub ticket: T,
 }
 
 impl<T> AcceptedRecord<T> {
-    /// The user's explicit hash key.
+    /// Returns the user's explicit hash key.
     pub fn explicit(&self) -> Option<HashKey> {
         self.is_explicit.then_some(self.hash)
     }
@@ -120,32 +119,34 @@ impl<T> AcceptedRecord<T> {
 /// A record that waits for its outcome.
 #[derive(Debug, Clone)]
 pub struct PendingRecord<T> {
-    /// Its place among all puts of the producer. It decides every order.
+    /// Put number: the position among all puts of the producer. It decides the order everywhere.
     pub number: u64,
-    /// When it was put.
+    /// Time of the put, by the producer's clock.
     pub put_ms: u64,
     /// The record and its ticket.
     pub put: AcceptedRecord<T>,
-    /// Whether it may be in the stream already, through a lost reply or a stray container.
+    /// True if the record may be in the stream already, through a lost reply or a misrouted Kinesis
+    /// record.
     pub maybe_landed: bool,
-    /// Whether it goes in a container of its own, because one with others was refused.
+    /// True if the record is sent in a Kinesis record of its own, because one with others was
+    /// refused.
     pub alone: bool,
-    /// The attempts of containers that held it and were taken apart.
+    /// Attempts of the Kinesis records that held it and were unpacked.
     pub past: Option<Arc<Vec<Attempt>>>,
 }
 
 impl<T> PendingRecord<T> {
-    /// The key that its order belongs to.
+    /// Returns the key whose order the record belongs to.
     pub(super) fn key_id(&self) -> OrderingKey {
         OrderingKey { key: self.put.key.clone(), explicit: self.put.explicit() }
     }
 
-    /// What it takes in a container, at the most.
+    /// Returns the maximum size of the record in an aggregate, in bytes.
     pub(super) fn framed_bytes(&self) -> usize {
         framed_bytes(self.put.key.len() + self.put.data.len(), self.put.is_explicit)
     }
 
-    /// As a part of an aggregate.
+    /// Returns the record as an aggregate entry.
     pub(super) fn entry(&self) -> RawAggregateRecord<'_> {
         RawAggregateRecord {
             key: self.put.key.as_bytes(),
@@ -155,7 +156,8 @@ impl<T> PendingRecord<T> {
     }
 }
 
-/// What a record takes in a container, at the most, by the bytes of its key and data.
+/// Returns the maximum size of a record in an aggregate, in bytes. `bytes` is the size of its key
+/// and data.
 #[inline]
 pub(super) fn framed_bytes(bytes: usize, is_explicit: bool) -> usize {
     let explicit = if is_explicit { EXPLICIT_BYTES } else { 0 };

@@ -1,67 +1,69 @@
-//! How fast a shard is written: a token bucket that gives way when the shard refuses.
+//! Adaptive send rate of a shard: a token bucket that slows down when the shard throttles.
 //!
-//! Other producers write to the same shard, so its whole rate is not ours for certain. A refusal
-//! cuts our share; time without one brings it back.
+//! Other producers write to the same shard, so its whole rate may not be available. A throttle
+//! response cuts the share of this producer; time without one restores it.
 
 use crate::bucket::{Admission, Allowance, Bucket};
 
-/// A share is counted in thousandths of the full rate.
+/// The full rate. Shares are in thousandths of it.
 const FULL: u64 = 1_000;
-/// What is left of a share after a refusal.
+/// Share that is left after a throttle response, in thousandths of the previous share.
 const KEPT_AFTER_REFUSAL: u64 = 700;
-/// The share never falls below this, or nobody would learn that the shard has room again.
+/// Lower bound of the share. Below it the producer could not detect that the shard has capacity
+/// again.
 const LOWEST: u64 = 50;
-/// What a second without a refusal gives back.
+/// Share restored by each second without a throttle response.
 const BACK_PER_SECOND: u64 = 50;
-/// Refusals within this time are one: replies of one burst arrive together.
+/// Throttle responses within this time count as one: the replies of a burst arrive together.
 const ONE_REFUSAL_MS: u64 = 200;
 
-/// The rate at which one shard is written.
+/// Rate at which one shard is written.
 #[derive(Debug, Clone)]
 pub struct ShardRate {
     /// Tokens for records and for bytes.
     bucket: Bucket<2>,
-    /// The full rate: records and bytes a second.
+    /// Full rate: records and bytes per second.
     full: [u64; 2],
-    /// Our share of it.
+    /// Share of this producer, in thousandths.
     share: u64,
-    /// When the share was last cut.
+    /// Time of the last cut.
     cut_ms: Option<u64>,
-    /// Up to when the share has been given back.
+    /// Time up to which the share has been restored.
     raised_ms: u64,
 }
 
 impl ShardRate {
-    /// The full rate.
+    /// Creates a limiter at the full rate.
     pub fn new(records_per_second: u64, bytes_per_second: u64, now_ms: u64) -> Self {
         let full = [records_per_second, bytes_per_second];
         let bucket = Bucket::new(allowances(full, FULL), now_ms);
         Self { bucket, full, share: FULL, cut_ms: None, raised_ms: now_ms }
     }
 
-    /// The bytes a second of our share.
+    /// Returns the current rate in bytes per second.
     pub fn bytes_per_second(&self) -> u64 {
         self.full[1] * self.share / FULL
     }
 
-    /// Our share in thousandths.
+    /// Returns the share of this producer, in thousandths.
     pub fn share(&self) -> u64 {
         self.share
     }
 
-    /// Whether a container of `bytes` may go now, and if not, when. `ahead` is what was admitted
-    /// before it and has not left: records and bytes.
+    /// Returns the admission of a Kinesis record of `bytes` now: passed, or the time to wait.
+    /// `ahead` is the number of records and of bytes that were admitted before it and are not sent
+    /// yet.
     pub fn admission(&mut self, now_ms: u64, ahead: [u64; 2], bytes: u64) -> Admission {
         self.recover(now_ms);
         self.bucket.admission_behind(ahead, now_ms, [1, bytes])
     }
 
-    /// Accounts for a container that goes now.
+    /// Charges the bucket for a Kinesis record of `bytes` that is sent now.
     pub fn charge(&mut self, now_ms: u64, bytes: u64) {
         self.bucket.charge(now_ms, [1, bytes]);
     }
 
-    /// Takes note of a refusal. Says whether the share was cut.
+    /// Records a throttle response. Returns true if the share was cut.
     pub fn refused(&mut self, now_ms: u64) -> bool {
         self.recover(now_ms);
         if self.cut_ms.is_some_and(|cut| now_ms < cut.saturating_add(ONE_REFUSAL_MS)) {
@@ -91,7 +93,7 @@ impl ShardRate {
     }
 }
 
-/// A share of a rate. An idle shard gathers a second's worth.
+/// Returns the allowances for a share of a rate. An idle shard accumulates tokens for one second.
 fn allowances(full: [u64; 2], share: u64) -> [Allowance; 2] {
     full.map(|units| {
         let units = (units.saturating_mul(share) / FULL).max(1);

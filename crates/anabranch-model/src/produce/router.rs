@@ -1,4 +1,4 @@
-//! Where a record goes by what is known of the shards, and which shards are not trusted.
+//! Routing of records by the current shard map, and the shards whose range is not trusted.
 
 use super::seal::SealedRecord;
 use super::settings::Aggregation;
@@ -9,14 +9,13 @@ use crate::shard_map::{MapRefresh, ShardMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long a shard whose range could not be learnt takes records of one hash only.
+/// Time for which a shard with an unverifiable range takes only records of one hash each.
 const DISTRUST_MS: u64 = 30_000;
 
-/// In this part of the time without a sign of the stream after which the map is dropped, no stream
-/// is deleted and made anew.
+/// Divisor of `map_idle_ms`. A stream cannot be deleted and recreated within the resulting time.
 const DOUBTS: u64 = 8;
 
-/// How long nothing has to be heard of the stream until it may be another one.
+/// Returns the time without an answer after which the stream may be another one.
 pub(super) fn silence_limit_ms(idle_ms: u64) -> u64 {
     idle_ms / DOUBTS
 }
@@ -24,19 +23,21 @@ pub(super) fn silence_limit_ms(idle_ms: u64) -> u64 {
 /// Routes records by the current map.
 #[derive(Debug)]
 pub(super) struct Router {
-    /// What goes into one record of the stream.
+    /// Records that may share one Kinesis record.
     aggregation: Aggregation,
     /// The map and its refresh.
     pub(super) refresh: MapRefresh,
-    /// Shards that the map may be wrong about, and until when nothing is aggregated for them.
+    /// Shards whose range in the map may be wrong, with the time until which nothing is aggregated
+    /// across hashes for them.
     distrusted: BTreeMap<ShardId, u64>,
-    /// How often a map was dropped. A shard of an older life may have the name of another one.
+    /// Number of times a map was dropped. A shard of an earlier era may share its name with another
+    /// shard.
     pub(super) era: u64,
-    /// When the stream last gave a sign that the map is of it.
+    /// Last evidence that the map belongs to the stream.
     pub(super) seen_ms: u64,
-    /// Up to when it is known that the stream is the one of the map: the newest list was asked for
-    /// then, or the newest request was sent that the stream answered, each soon after the one
-    /// before. A stream that is deleted and made anew answers nothing for some time.
+    /// Time up to which the stream is known to be the one in the map. It is the time at which the
+    /// newest list was requested or the newest answered request was sent, each soon after the one
+    /// before. A stream that is deleted and recreated answers nothing for some time.
     pub(super) proved_ms: u64,
 }
 
@@ -52,33 +53,33 @@ impl Router {
         }
     }
 
-    /// Whether the stream may be another one than that of the map, because it answered nothing for
-    /// so long.
+    /// Returns true if the stream may be another one than that of the map, because it has not
+    /// answered for too long.
     pub(super) fn in_doubt(&self, idle_ms: u64, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.proved_ms) > silence_limit_ms(idle_ms)
     }
 
-    /// The current map.
     #[inline]
     pub(super) fn map(&self) -> Option<&Arc<ShardMap>> {
         self.refresh.map()
     }
 
-    /// Whether the map knows that a shard takes every record of a container. Its prediction may be
-    /// of an older map, of another stream with a shard of that name.
+    /// Returns true if, by the current map, the shard's range holds every user record of `frozen`.
+    /// The prediction of `frozen` may be from an older map of another stream with a shard of that
+    /// name.
     pub(super) fn holds<T>(&self, shard: &ShardId, frozen: &SealedRecord<T>, now_ms: u64) -> bool {
         let range = self.map().and_then(|map| map.range_of(shard, now_ms));
         range.is_some_and(|range| frozen.fits_range(range))
     }
 
-    /// The place among the map's open shards of the one that takes a hash.
+    /// Returns the index, among the map's open shards, of the shard that takes a hash.
     #[inline]
     pub(super) fn shard_at(&self, hash: HashKey) -> Option<usize> {
         self.map()?.predict_place(hash)
     }
 
-    /// The lane that a hash belongs to: its shard's place in the map, or `None` for a lane of its
-    /// own.
+    /// Returns the index of the shard whose queue takes a hash, or `None` if the hash has a queue
+    /// of its own.
     #[inline]
     pub(super) fn shard_lane(&self, hash: HashKey) -> Option<usize> {
         if self.aggregation != Aggregation::ByShard {
@@ -92,7 +93,7 @@ impl Router {
         trusted.then_some(at)
     }
 
-    /// Whether a lane is still right under the current map.
+    /// Returns true if a queue still matches the current map.
     pub(super) fn keeps(&self, place: &QueueScope) -> bool {
         match place {
             QueueScope::Hash(hash) => self.shard_lane(*hash).is_none(),
@@ -103,7 +104,7 @@ impl Router {
         }
     }
 
-    /// Stops aggregating across hashes for every shard that takes a hash of `hull`.
+    /// Stops aggregation across hashes for every shard that overlaps `hull`.
     pub(super) fn distrust(&mut self, hull: HashRange, now_ms: u64) {
         let Some(map) = self.map().cloned() else { return };
         for at in 0..map.open_count() {
@@ -115,12 +116,12 @@ impl Router {
         }
     }
 
-    /// When the next distrust ends.
+    /// Returns when the next distrust ends.
     pub(super) fn trust_again_ms(&self) -> Option<u64> {
         self.distrusted.values().min().copied()
     }
 
-    /// Ends distrust that has lasted long enough. Says whether some did.
+    /// Ends distrust that has lasted long enough. Returns true if any ended.
     pub(super) fn trust_again(&mut self, now_ms: u64) -> bool {
         let before = self.distrusted.len();
         self.distrusted.retain(|_, until_ms| now_ms < *until_ms);

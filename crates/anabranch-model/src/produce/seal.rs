@@ -1,4 +1,4 @@
-//! A container on its way: bytes that are built once, and the records that are in them.
+//! Sealing: building the bytes of Kinesis records once, and tracking them with their user records.
 
 use super::carried_records::CarriedRecords;
 use super::outcome::{self, Attempt};
@@ -14,96 +14,95 @@ use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
 
-/// A container whose bytes never change again.
+/// A Kinesis record whose bytes never change again: an aggregate or a single user record.
 #[derive(Debug)]
 pub(super) struct SealedRecord<T> {
-    /// The records, in the order in which they stand in the container.
+    /// User records, in the order in which they are in the Kinesis record.
     pub(super) records: CarriedRecords<T>,
-    /// What is sent.
+    /// Bytes to send.
     pub(super) sealed: KinesisRecord,
-    /// From the lowest to the highest hash of its records.
+    /// Range from the lowest to the highest hash of its user records.
     pub(super) hash_span: HashRange,
-    /// The shard that the map predicted for all of its records.
+    /// Shard that the map predicted for all of its user records.
     pub(super) predicted: Option<ShardId>,
-    /// Which life of the map the prediction is from.
+    /// Era of the router's map that made the prediction.
     pub(super) era: u64,
-    /// What was tried, the first and the last attempts if there were very many.
+    /// Attempts, only the first and the last ones if there were many.
     pub(super) attempts: Vec<Attempt>,
-    /// How often it was sent.
+    /// Number of attempts.
     pub(super) tries: u32,
-    /// Whether one of its attempts may have taken effect.
+    /// True if one of its attempts may have taken effect.
     pub(super) maybe_landed: bool,
-    /// Whether it goes in a request of its own, because a request with others was refused whole.
+    /// True if it is sent in a request of its own, because a request with others was refused as a
+    /// whole.
     pub(super) isolated: bool,
-    /// Whether it goes without the number of the one before it, which the service refused.
+    /// True if it is sent without `SequenceNumberForOrdering`, because the service refused it with
+    /// one.
     pub(super) unnumbered: bool,
 }
 
 impl<T> SealedRecord<T> {
-    /// Notes how an attempt ended.
+    /// Records a finished attempt.
     pub(super) fn note(&mut self, attempt: Attempt) {
         self.tries = self.tries.saturating_add(1);
         outcome::note(&mut self.attempts, attempt);
     }
 
-    /// Whether all records have one hash: then whichever shard takes it takes all of them.
+    /// Returns true if all user records have one hash, so that any shard that takes one takes all.
     pub(super) fn has_one_hash(&self) -> bool {
         self.hash_span.start() == self.hash_span.end()
     }
 
-    /// Whether the shard of this range takes every record.
+    /// Returns true if `range` holds every user record.
     pub(super) fn fits_range(&self, range: HashRange) -> bool {
         range.contains(self.hash_span.start()) && range.contains(self.hash_span.end())
     }
 }
 
-/// Where a container that left is, and whose it is.
+/// A sealed record that was sent, and its queue.
 #[derive(Debug)]
 pub(super) struct InFlightRecord<T> {
-    /// The container.
     pub(super) record: SealedRecord<T>,
-    /// The lane that it left from. `None` if that lane is no more: then it blocks the lanes over
-    /// its hashes.
+    /// Slot of its queue. `None` if that queue is gone: the record then blocks the queues over its
+    /// hashes.
     pub(super) lane: Option<usize>,
-    /// Where it is.
     pub(super) stage: InFlightState,
 }
 
-/// Where a container that left is.
+/// State of a Kinesis record that was sent.
 #[derive(Debug, Clone)]
 pub(super) enum InFlightState {
-    /// In a request.
+    /// In a request without a reply.
     Sent,
-    /// In a shard, and nobody knows yet whether all of its records belong there.
+    /// In a shard, but it is not known yet if all of its user records belong there.
     Unverified {
-        /// The shard that answered.
+        /// Shard that answered.
         shard: ShardId,
-        /// Its number there.
+        /// Sequence number in that shard.
         sequence: SequenceNumber,
-        /// Only a list read that began after this many others tells.
+        /// Only a list read with a higher number than this can verify it.
         after_read: u64,
     },
 }
 
-/// A container without its digest, and the records that are in it.
+/// A Kinesis record without its digest, and its user records.
 pub(super) struct DraftRecord<T> {
-    /// The records in it.
     records: CarriedRecords<T>,
-    /// What becomes the bytes: an aggregate, or nothing for a record alone.
+    /// Unsealed aggregate, or `None` for a single user record.
     closed: Option<UnsealedRecord>,
 }
 
-/// What makes a container, with memory that is used again.
+/// Tools to build a Kinesis record; their memory is reused.
 pub(super) struct Sealer<'a, T> {
     pub(super) builder: &'a mut AggregateBuilder,
     pub(super) spare: &'a mut Vec<Vec<QueuedRecord<T>>>,
     pub(super) pages: &'a mut SparePages,
-    /// What an aggregate is marked with.
+    /// Tag added to an aggregate.
     pub(super) dedup_tag: Option<DedupTag>,
 }
 
-/// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
-/// the lane's shard is not known. A record that is alone is not copied.
+/// Takes the oldest records of a queue for one Kinesis record of at most `max_bytes`. If the
+/// queue's shard is not known, takes records of one hash only. A single record is not copied.
 pub(super) fn draft<T>(
     lane: &mut ShardQueue<T>,
     tools: Sealer<'_, T>,
@@ -122,8 +121,8 @@ pub(super) fn draft<T>(
     Some(DraftRecord { records, closed })
 }
 
-/// How many of the oldest records go together; these are in the builder then, if they are more than
-/// one. `None` if there is no record.
+/// Returns the number of the oldest records that go into one Kinesis record, or `None` if the queue
+/// is empty. If more than one, they have been added to the builder.
 fn count_joined<T>(
     lane: &ShardQueue<T>,
     builder: &mut AggregateBuilder,
@@ -132,7 +131,7 @@ fn count_joined<T>(
 ) -> Option<usize> {
     let Some(first) = lane.queue.front() else {
         let first = lane.written.first()?;
-        // What is written down is of a shard's lane, so all of it goes together.
+        // Paged records are only in queues of shards, so all of them may be aggregated.
         let several = lane.written.len() > 1 && first.framed_bytes() <= max_bytes;
         return Some(if several { fill(builder, lane.written.entries(), max_bytes) } else { 1 });
     };
@@ -144,7 +143,7 @@ fn count_joined<T>(
     };
     let joins =
         |next: &PendingRecord<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
-    // Behind those that were put back stand those that are written down.
+    // Paged records follow the requeued ones.
     let newer = if one_hash.is_none() && lane.queue.iter().all(joins) { usize::MAX } else { 0 };
     let second = match lane.queue.get(1) {
         Some(next) => joins(next),
@@ -157,7 +156,7 @@ fn count_joined<T>(
     Some(fill(builder, put_back.chain(lane.written.entries().take(newer)), max_bytes))
 }
 
-/// Builds an aggregate of as many of these as it takes, and says how many these are.
+/// Builds an aggregate of the first entries that fit, and returns their number, at least 1.
 fn fill<'a>(
     builder: &mut AggregateBuilder,
     mut entries: impl Iterator<Item = RawAggregateRecord<'a>>,
@@ -171,11 +170,11 @@ fn fill<'a>(
     {
         count += 1;
     }
-    // Even a record that no container takes goes somewhere: alone.
+    // A record that fits into no aggregate is sent alone.
     count.max(1)
 }
 
-/// Seals containers together, since several digests side by side cost less.
+/// Seals several Kinesis records together, because computing their digests side by side is cheaper.
 pub(super) fn seal<T>(
     cuts: Vec<(DraftRecord<T>, Option<ShardId>)>,
     era: u64,
@@ -206,7 +205,7 @@ pub(super) fn seal<T>(
     parts.into_iter().map(freeze).collect()
 }
 
-/// A record that goes as it is, under its own key.
+/// Returns a single user record as a Kinesis record, under its own key.
 fn single_record<T>(records: &CarriedRecords<T>) -> KinesisRecord {
     let CarriedRecords::Unpacked(records) = records else {
         unreachable!("a record that is not in an aggregate has its own key and data")
@@ -226,7 +225,7 @@ mod tests {
     use crate::hash::HashKey;
     use crate::produce::{OfferedRecord, RecordContent};
 
-    /// Puts a record: its number is its key and its data.
+    /// Offers a record whose key and data are its number.
     fn offer(number: u64, take: impl FnOnce(&OfferedRecord<'_>)) {
         let text = number.to_string();
         let both = text.repeat(2);

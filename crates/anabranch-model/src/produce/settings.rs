@@ -1,77 +1,78 @@
-//! How a producer behaves: what the machine is told once.
+//! Settings of the producer's state machine.
 
 use crate::retry::Backoff;
 
-/// Whether the records of a key keep their order.
+/// Ordering of the records of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyOrder {
-    /// They do: one container of a lane on its way.
+    /// Records keep their order: each queue has one Kinesis record in flight.
     #[default]
     Strict,
-    /// They may change places after a failure.
+    /// Records may be reordered after a failure.
     None,
 }
 
-/// What goes into one record of the stream.
+/// Grouping of user records into Kinesis records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Aggregation {
-    /// Records of one shard, by the map. Where there is no map, records of one hash.
+    /// User records of one shard, by the map. Without a map, user records of one hash.
     #[default]
     ByShard,
-    /// Records of one hash. No map is needed, and none can be wrong.
+    /// User records of one hash. This needs no map, so a wrong map cannot misroute them.
     ByKey,
-    /// One record.
+    /// One user record in each Kinesis record.
     Off,
 }
 
-/// What happens to a key when one of its accepted records is not placed for certain.
+/// Effect of a record that is not placed for certain on later records of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// The key stops: its later records are refused until it is resumed.
+    /// The key stops: its later records are rejected until it is resumed.
     #[default]
     StopKey,
-    /// The later records go on. This gives up the order of the key.
+    /// Later records are sent. The order of the key is lost.
     Continue,
 }
 
-/// How a producer behaves. Times are in milliseconds.
+/// Settings of a producer. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerSettings {
-    /// Whether keys keep their order.
+    /// Ordering of the records of a key.
     pub order: KeyOrder,
-    /// What goes into one record of the stream.
+    /// Grouping of user records into Kinesis records.
     pub aggregation: Aggregation,
-    /// What a hole does to its key, in strict order.
+    /// Effect of a failed record on its key, in strict order.
     pub on_failure: OnFailure,
-    /// The number that this producer marks its aggregates with, if it does.
+    /// Producer number in the deduplication tags of aggregates. `None` adds no tags.
     pub dedup_tags: Option<u64>,
-    /// Whether each container goes by `PutRecord`, with the number of the one before it.
+    /// True if each Kinesis record is sent by `PutRecord`, with the sequence number of the previous
+    /// one.
     pub numbered: bool,
-    /// The largest record that the stream takes, in bytes of key and data.
+    /// Largest record that the stream accepts, in bytes of key and data.
     pub record_max_bytes: usize,
-    /// The least that a container grows to while records wait, whatever the round trip.
+    /// Lower bound of an aggregate's target size in bytes, for short round trips.
     pub aggregate_min_bytes: usize,
-    /// The most that a container grows to.
+    /// Maximum size of an aggregate in bytes.
     pub aggregate_max_bytes: usize,
-    /// How long a record waits for others at an idle lane.
+    /// Time for which a record waits for others in an idle queue.
     pub linger_ms: u64,
-    /// How long a record may stay without an outcome. `None` is for ever.
+    /// Maximum time without an outcome. `None` means no limit.
     pub deadline_ms: Option<u64>,
-    /// How long a container waits for the list that judges it.
+    /// Maximum time for which a Kinesis record waits for the list that verifies it.
     pub verify_timeout_ms: u64,
-    /// After how long without a sign of the stream the map is dropped.
+    /// Time without evidence of the stream after which the map is dropped.
     pub map_idle_ms: u64,
-    /// Requests on their way at a time.
+    /// Maximum number of requests in flight.
     pub max_requests: usize,
-    /// Keys that may stand stopped at a time.
+    /// Maximum number of stopped keys. One more stops the producer.
     pub max_stopped_keys: usize,
-    /// The waits of a lane between attempts.
+    /// Backoff of a queue between attempts.
     pub backoff: Backoff,
-    /// The waits of a paused shard between probes, while the service refuses the caller.
+    /// Backoff of a paused shard between probes, while the service refuses the caller.
     pub refusal_backoff: Backoff,
-    /// Records a second that a shard takes from this producer.
+    /// Records per second that a shard takes from this producer.
     pub shard_records_per_second: u64,
-    /// Bytes a second that a shard takes from this producer.
+    /// Bytes per second that a shard takes from this producer.
     pub shard_bytes_per_second: u64,
 }
 

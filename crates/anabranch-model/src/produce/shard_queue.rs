@@ -1,4 +1,4 @@
-//! A lane: the records of one shard, or of one hash, in put order.
+//! The queue of one shard, or of one hash, in put order.
 
 use super::carried_records::CarriedRecords;
 use super::paged_queue::{PagedQueue, QueuedRecord, SparePages};
@@ -8,17 +8,17 @@ use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use std::collections::VecDeque;
 
-/// Whose records a lane holds.
+/// Scope of a queue: the records it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QueueScope {
-    /// Those of a shard, which takes these hashes.
+    /// Records of a shard, which takes these hashes.
     Shard(ShardId, HashRange),
-    /// Those of a hash.
+    /// Records of a single hash.
     Hash(HashKey),
 }
 
 impl QueueScope {
-    /// The hashes whose records the lane may hold.
+    /// Returns the hashes whose records the queue may hold.
     pub(super) fn range(&self) -> HashRange {
         match self {
             Self::Shard(_, range) => *range,
@@ -27,34 +27,33 @@ impl QueueScope {
     }
 }
 
-/// The records of one shard or hash.
+/// Records of one shard or hash, in put order.
 #[derive(Debug)]
 pub(super) struct ShardQueue<T> {
-    /// Whose records these are.
     pub(super) place: QueueScope,
-    /// The older ones of the records that are in no container, in put order: those that were put
-    /// back. A lane of a hash has no others.
+    /// Requeued records that are not sealed, in put order; all are older than those in `written`. A
+    /// single-hash queue holds all of its unsealed records here.
     pub(super) queue: VecDeque<PendingRecord<T>>,
-    /// The newer ones, in put order.
+    /// Newer unsealed records, in put order.
     pub(super) written: PagedQueue<T>,
-    /// What both would take in containers, at the most.
+    /// Maximum size of `queue` and `written` in aggregates, in bytes.
     pub(super) queue_bytes: usize,
-    /// Containers that wait to be sent, or sent again. In strict order there is at most one, and
-    /// none while one is on its way.
+    /// Sealed records to send, or to send again. In strict order there is at most one, and none
+    /// while one is in flight.
     pub(super) sealed: VecDeque<SealedRecord<T>>,
-    /// Containers on their way or unjudged.
+    /// Number of Kinesis records in flight or unverified.
     pub(super) in_flight: usize,
-    /// Containers of older lanes that have to be judged before this lane may send.
+    /// Number of Kinesis records of removed queues that must complete before this queue may send.
     pub(super) blockers: usize,
     /// Failures since the last success.
     pub(super) failures: u32,
     /// Nothing is sent before this time.
     pub(super) not_before_ms: u64,
-    /// Whether the lane stands in line for sending.
+    /// True if the queue is in the ready line or waits for its shard's rate.
     pub(super) in_line: bool,
-    /// The earliest timer that is set for it.
+    /// Earliest timer set for the queue.
     pub(super) armed_ms: Option<u64>,
-    /// Bytes of its shard's rate that are set aside for its next container.
+    /// Bytes of its shard's rate that are reserved for its next Kinesis record.
     pub(super) reserved: Option<u64>,
 }
 
@@ -76,23 +75,23 @@ impl<T> ShardQueue<T> {
         }
     }
 
-    /// Whether it holds nothing, waits for nothing, and is referred to nowhere.
+    /// Returns true if the queue is empty, has nothing in flight and is not in line.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0 && !self.in_line && self.has_nothing()
     }
 
-    /// Whether it has nothing to send.
+    /// Returns true if there is nothing to send.
     pub(super) fn has_nothing(&self) -> bool {
         self.sealed.is_empty() && self.is_empty()
     }
 
-    /// Whether all of its records are in containers.
+    /// Returns true if all records are sealed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.written.is_empty()
     }
 
-    /// The number of the oldest record that is in no container, and when it was put.
+    /// Returns the put number and the put time of the oldest unsealed record.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, u64)> {
         match self.queue.front() {
@@ -114,20 +113,20 @@ impl<T> ShardQueue<T> {
         self.queue_bytes += offer.framed_bytes();
         match self.place {
             QueueScope::Shard(..) => self.written.push(offer, number, put_ms, ticket, pages),
-            // There may be very many, with a record each, which goes as it is.
+            // There may be many such queues, each with a single record that is sent as it is.
             QueueScope::Hash(_) => self.queue.push_back(offer.pending(number, put_ms, ticket)),
         }
     }
 
-    /// Takes the oldest record that is in no container.
+    /// Takes the oldest unsealed record.
     pub(super) fn pop(&mut self, pages: &mut SparePages) -> Option<PendingRecord<T>> {
         let record = self.queue.pop_front().or_else(|| self.written.pop(pages))?;
         self.queue_bytes -= record.framed_bytes();
         Some(record)
     }
 
-    /// Takes the oldest records that are in no container. `memory` is empty: for them, or for the
-    /// records to come.
+    /// Takes the `count` oldest unsealed records. `memory` returns an empty vector, for the result
+    /// or for later records.
     pub(super) fn take_first(
         &mut self,
         count: usize,
@@ -155,7 +154,7 @@ impl<T> ShardQueue<T> {
         records
     }
 
-    /// Puts records back where they stood: `older` is in put order.
+    /// Puts records back in put order. `older` is sorted by put number.
     pub(super) fn merge(&mut self, older: Vec<PendingRecord<T>>, pages: &mut SparePages) {
         let Some(last) = older.last().map(|last| last.number) else { return };
         self.queue_bytes += older.iter().map(PendingRecord::framed_bytes).sum::<usize>();
@@ -174,20 +173,20 @@ impl<T> ShardQueue<T> {
         }
     }
 
-    /// Has every record stand for itself.
+    /// Moves all paged records into `queue`.
     fn unwrite(&mut self, pages: &mut SparePages) {
         let written = std::iter::from_fn(|| self.written.pop(pages));
         self.queue.extend(written);
     }
 
-    /// Takes every record that is in no container.
+    /// Takes every unsealed record.
     pub(super) fn drain(&mut self, pages: &mut SparePages) -> VecDeque<PendingRecord<T>> {
         self.unwrite(pages);
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
     }
 
-    /// Takes the records for which `leave` holds out of the queue.
+    /// Removes the unsealed records that match `leave`, and returns them.
     pub(super) fn sweep(
         &mut self,
         mut leave: impl FnMut(&PendingRecord<T>) -> bool,
@@ -225,7 +224,7 @@ mod tests {
         lane.push(&offer, number, 0, (), &mut SparePages::new());
     }
 
-    /// What stands in the lane, and that its bytes are counted.
+    /// Checks the records in the queue and its byte count.
     fn check(lane: &ShardQueue<()>, numbers: &[u64]) {
         let standing = lane.queue.iter().map(|record| record.number);
         let standing: Vec<u64> = standing.chain(lane.written.numbers()).collect();

@@ -1,48 +1,48 @@
-//! Keys that stand stopped because one of their records has no certain place.
+//! Keys that are stopped because one of their records was not placed for certain.
 
 use crate::hash::HashKey;
 use crate::produce::outcome::RejectReason;
 use crate::record::PartitionKey;
 use std::collections::BTreeMap;
 
-/// What order belongs to: a partition key, with the explicit hash key that it was put under.
+/// Unit of ordering: a partition key, with the explicit hash key that it was put under.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OrderingKey {
-    /// The partition key.
+    /// Partition key.
     pub key: PartitionKey,
-    /// The explicit hash key, if the record had one.
+    /// Explicit hash key, if the record had one.
     pub explicit: Option<HashKey>,
 }
 
-/// The stopped keys. Nothing is ever evicted: a forgotten hole would be a silent one.
+/// The set of stopped keys. Entries are never evicted: a forgotten failed record would be a silent
+/// loss of order.
 #[derive(Debug, Clone)]
 pub(super) struct StoppedKeys {
-    /// For each key the number of its first hole. What was put before may still be placed.
+    /// Put number of the first failed record of each key. Earlier records may still be placed.
     holes: BTreeMap<OrderingKey, u64>,
-    /// How many keys may stand here.
+    /// Maximum number of keys in `holes`.
     max: usize,
-    /// One more key had to stop than may stand here, so all have.
+    /// Set once one more key than `max` had to stop. All keys count as stopped then.
     overflow: Option<StoppedOverflow>,
 }
 
-/// More keys stopped than are remembered, so every key counts as stopped until it is resumed.
+/// State after an overflow: every key counts as stopped until it is resumed.
 #[derive(Debug, Clone)]
 struct StoppedOverflow {
-    /// The number of the next put when that happened.
+    /// Number of the next put at the time of the overflow.
     from: u64,
-    /// Keys that were resumed since, each with the number of the next put then. As many as may
-    /// stand stopped, at the most.
+    /// Keys resumed since, at most `max`, each with the number of the next put at that time.
     resumed: BTreeMap<OrderingKey, u64>,
 }
 
-/// What came of stopping a key.
+/// Result of stopping a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopKeyResult {
-    /// The key stands stopped now.
+    /// The key is now stopped.
     Stopped,
-    /// It stood stopped already, or all keys do.
+    /// The key was stopped already, or all keys are.
     Already,
-    /// There is no room: the producer has to stop.
+    /// The set is full: the producer has to stop.
     Full,
 }
 
@@ -51,24 +51,24 @@ impl StoppedKeys {
         Self { holes: BTreeMap::new(), max, overflow: None }
     }
 
-    /// Whether no key is stopped, the usual case.
+    /// Returns true if no key is stopped, which is the usual case.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.holes.is_empty() && self.overflow.is_none()
     }
 
-    /// Whether the producer had to stop.
+    /// Returns true if the producer had to stop.
     pub(super) fn overflowed(&self) -> bool {
         self.overflow.is_some()
     }
 
-    /// Whether a record with this number was put before the producer stopped, so that it is not sent
+    /// Returns true if the record was put before the producer stopped, so that it is not sent
     /// again.
     pub(super) fn has_given_up(&self, number: u64) -> bool {
         self.overflow.as_ref().is_some_and(|overflow| number < overflow.from)
     }
 
-    /// Stops a key at the hole with this number. `next` is the number of the next put.
+    /// Stops a key at the failed record with number `hole`. `next` is the number of the next put.
     pub(super) fn stop(&mut self, key: &OrderingKey, hole: u64, next: u64) -> StopKeyResult {
         if let Some(first) = self.holes.get_mut(key) {
             *first = hole.min(*first);
@@ -90,7 +90,7 @@ impl StoppedKeys {
         StopKeyResult::Stopped
     }
 
-    /// Why a record of this key and number is not sent.
+    /// Returns the reason to reject a record of this key and number, if there is one.
     pub(super) fn refusal(&self, key: &OrderingKey, number: u64) -> Option<RejectReason> {
         if let Some(overflow) = &self.overflow
             && overflow.resumed.get(key).is_none_or(|from| number < *from)
@@ -101,8 +101,8 @@ impl StoppedKeys {
         refused.then_some(RejectReason::KeyStopped)
     }
 
-    /// Lets a key go on. `false` if it did not stand stopped, or if too many were resumed one by one
-    /// since all keys stopped. `next` is the number of the next put.
+    /// Resumes a key. Returns `false` if it was not stopped, or if `max` keys have been resumed one
+    /// by one since all keys stopped. `next` is the number of the next put.
     pub(super) fn resume(&mut self, key: &OrderingKey, next: u64) -> bool {
         let Some(overflow) = &mut self.overflow else {
             return self.holes.remove(key).is_some();
@@ -115,19 +115,19 @@ impl StoppedKeys {
         true
     }
 
-    /// Lets all keys go on. Gives the number of those that stood here.
+    /// Resumes all keys. Returns the number of keys in the set.
     pub(super) fn resume_all(&mut self) -> usize {
         self.overflow = None;
         std::mem::take(&mut self.holes).len()
     }
 
-    /// The keys that stand stopped, as far as there was room for them.
+    /// Returns the stopped keys that fit into the set.
     pub(super) fn keys(&self) -> impl Iterator<Item = &OrderingKey> {
         self.holes.keys()
     }
 }
 
-/// A copy to keep for long: the key may be a slice of something large.
+/// Returns a copy to keep for long: the key may be a slice of a large buffer.
 fn own(key: &OrderingKey) -> OrderingKey {
     OrderingKey { key: key.key.as_str().into(), explicit: key.explicit }
 }
@@ -158,7 +158,7 @@ mod tests {
         assert!(carrier.is_unique());
     }
 
-    /// A set of two keys that a third one made overflow when number 10 was the next.
+    /// Returns a set of two keys that a third one made overflow when 10 was the next put number.
     fn overflowed() -> StoppedKeys {
         let mut stopped = StoppedKeys::new(2);
         for (key, stop) in [
@@ -177,7 +177,7 @@ mod tests {
         for key in ["a", "c", "never-seen"] {
             assert_eq!(stopped.refusal(&id(key), 10), Some(RejectReason::ProducerStopped), "{key}");
         }
-        // Also a key that there was no room for.
+        // Includes a key that did not fit into the set.
         for key in ["c", "a"] {
             assert!(stopped.resume(&id(key), 12), "{key}");
             assert!(!stopped.resume(&id(key), 13), "{key} is not stopped any more");

@@ -1,4 +1,4 @@
-//! Partition keys: short ones stand where they are, long ones share their bytes.
+//! Partition keys: short ones are stored inline, long ones share their bytes.
 
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -6,16 +6,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-/// The longest key, in bytes, that needs no memory of its own: what fits beside the mark that tells
-/// it from shared bytes.
+/// Longest inline key in bytes, limited by the space beside the enum's discriminant.
 const INLINE_MAX_BYTES: usize = 23;
 
-// A key is copied several times on its way, so it must not grow.
+// A key is copied several times on its path, so it must not grow.
 const _: () = assert!(size_of::<PartitionKey>() == size_of::<Bytes>());
 
 /// A partition key: bytes that are known to be UTF-8. Cheap to clone.
 ///
-/// A long key taken from an aggregate is a slice of the aggregate, so it costs no copy; it keeps the
+/// A long key from an aggregate is a slice of the aggregate, so it is not copied. It keeps the
 /// aggregate's buffer alive, as the record's data does anyway.
 #[derive(Clone)]
 pub struct PartitionKey(KeyRepr);
@@ -24,15 +23,15 @@ pub struct PartitionKey(KeyRepr);
 enum KeyRepr {
     /// The first `len` of these bytes.
     Inline { len: u8, bytes: [u8; INLINE_MAX_BYTES] },
-    /// Bytes that others may hold too.
+    /// Shared bytes.
     Shared(Bytes),
 }
 
-/// Why bytes are not a partition key.
+/// Error: bytes are not a partition key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a partition key must be UTF-8, this one is not after byte {valid_up_to}")]
 pub struct InvalidPartitionKey {
-    /// How many bytes from the start are valid UTF-8.
+    /// Number of leading bytes that are valid UTF-8.
     pub valid_up_to: usize,
 }
 
@@ -43,7 +42,7 @@ fn check(bytes: &[u8]) -> Result<(), InvalidPartitionKey> {
     }
 }
 
-/// Short bytes as they stand; `None` if they are long.
+/// Returns short bytes as an inline key, or `None` if they are too long.
 #[inline]
 fn inline(text: &[u8]) -> Option<KeyRepr> {
     let len = u8::try_from(text.len()).ok()?;
@@ -53,31 +52,31 @@ fn inline(text: &[u8]) -> Option<KeyRepr> {
 }
 
 impl PartitionKey {
-    /// Takes shared bytes as a key. Long ones are not copied.
+    /// Creates a key from shared bytes. A long key is not copied.
     pub fn from_utf8(bytes: Bytes) -> Result<Self, InvalidPartitionKey> {
         check(&bytes)?;
         Ok(Self(inline(&bytes).unwrap_or(KeyRepr::Shared(bytes))))
     }
 
-    /// Takes a part of shared bytes as a key. A long one is not copied, and a short one doesn't
-    /// hold the bytes.
+    /// Creates a key from a part of shared bytes. A long key is not copied, and a short one does
+    /// not keep the buffer alive.
     ///
     /// # Panics
     ///
-    /// If there is no such part.
+    /// If `range` is out of bounds.
     pub fn of_slice(bytes: &Bytes, range: Range<usize>) -> Result<Self, InvalidPartitionKey> {
         check(&bytes[range.clone()])?;
         let text = inline(&bytes[range.clone()]);
         Ok(Self(text.unwrap_or_else(|| KeyRepr::Shared(bytes.slice(range)))))
     }
 
-    /// Takes a part of shared bytes as a key that the caller has found to be UTF-8, as
-    /// [`PartitionKey::of_slice`] does with any part.
+    /// Creates a key from a part of shared bytes that the caller has checked to be UTF-8. Otherwise
+    /// like [`PartitionKey::of_slice`].
     #[inline]
     pub(crate) fn of_checked(bytes: &Bytes, range: Range<usize>) -> Self {
         let len = range.len();
-        // As many bytes as there is place for, whatever lies behind the key, are copied faster than
-        // its own.
+        // Copying a fixed number of bytes, including those after the key, is faster than copying
+        // the exact length.
         let whole = bytes.get(range.start..).and_then(|rest| rest.first_chunk());
         match (u8::try_from(len), whole) {
             (Ok(short), Some(bytes)) if len <= INLINE_MAX_BYTES => {
@@ -90,14 +89,14 @@ impl PartitionKey {
         }
     }
 
-    /// The key as text. It checks the bytes again, which is cheaper than it is worth `unsafe` to
-    /// avoid; where bytes do, use [`PartitionKey::as_bytes`].
+    /// Returns the key as text. Checks the bytes again, which is too cheap to justify `unsafe`. If
+    /// bytes are enough, use [`PartitionKey::as_bytes`].
     #[expect(clippy::missing_panics_doc, reason = "the bytes were checked when the key was made")]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.as_bytes()).expect("a key is made of checked UTF-8 only")
     }
 
-    /// The key's bytes.
+    /// Returns the key's bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -106,7 +105,7 @@ impl PartitionKey {
         }
     }
 
-    /// The key's length in bytes.
+    /// Returns the key's length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -115,7 +114,7 @@ impl PartitionKey {
         }
     }
 
-    /// Whether the key is the empty string. The service refuses it; an aggregate can hold it.
+    /// Returns true if the key is empty. The service refuses it; an aggregate can contain it.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! Records: as the service stores them, and as a handler sees them.
+//! Records: Kinesis records as the service stores them, and user records as a handler sees them.
 
 mod key;
 
@@ -11,53 +11,54 @@ use bytes::Bytes;
 
 /// A record as the service stores and returns it. It may be an aggregate of many user records.
 ///
-/// The service uses an explicit hash key to choose the shard and forgets it, so there is none here.
+/// It has no explicit hash key, because the service uses that only to choose the shard and does not
+/// store it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The record's place in its shard.
+    /// Sequence number in the shard.
     pub sequence: SequenceNumber,
-    /// The key that the producer gave to the service.
+    /// Partition key of the put request.
     pub partition_key: PartitionKey,
-    /// The payload, shared with the reply that it came in.
+    /// Data, shared with the reply that contained it.
     pub data: Bytes,
-    /// When the service took the record, in milliseconds since 1970.
+    /// Arrival time at the service, in milliseconds since the Unix epoch.
     pub arrival_ms: u64,
 }
 
 /// A record as a handler sees it: a plain record, or one part of an aggregate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserRecord {
-    /// The sequence number of the record that carried this one.
+    /// Sequence number of the Kinesis record that carried this one.
     pub sequence: SequenceNumber,
-    /// The place inside the aggregate, from 0; 0 for a plain record.
+    /// Index in the aggregate, from 0; 0 for a plain record.
     pub sub: u64,
-    /// Whether an aggregate carried this record.
+    /// True if an aggregate carried this record.
     pub aggregated: bool,
     /// The user's own key, not that of the aggregate.
     pub partition_key: PartitionKey,
     /// The user's explicit hash key, which only an aggregate preserves.
     pub explicit_hash_key: Option<HashKey>,
-    /// The payload, a slice of what carried it.
+    /// Data, a slice of the Kinesis record that carried it.
     pub data: Bytes,
-    /// When the service took the carrying record, in milliseconds since 1970.
+    /// Arrival time of the carrying record at the service, in milliseconds since the Unix epoch.
     pub arrival_ms: u64,
 }
 
 impl UserRecord {
-    /// The checkpoint that says: everything up to and including this record is done.
+    /// Returns the checkpoint at this record: everything up to and including it is processed.
     #[inline]
     pub fn position(&self) -> Position {
         Position::At { sequence: self.sequence, sub: self.sub }
     }
 
-    /// Where the record lies in the hash key space.
+    /// Returns the effective hash key of the record.
     pub fn hash_key(&self) -> HashKey {
         HashKey::effective(self.partition_key.as_str(), self.explicit_hash_key)
     }
 }
 
 impl From<Record> for UserRecord {
-    /// Takes the record as a plain one.
+    /// Converts a plain record.
     #[inline]
     fn from(record: Record) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Prediction at the borders of the hash space.
+//! Prediction at the borders of the hash key space.
 
 use super::{CLOSED_SHARD_KEPT_MS, ShardMap};
 use crate::hash::{HashKey, HashRange};
@@ -90,7 +90,7 @@ fn a_closed_shard_keeps_its_range_for_a_while() {
     assert_eq!(split.range_of(&id(0), forgotten), None);
     assert!(!split.is_open(&id(0)) && split.is_open(&id(1)));
     check(&split, 0, Some(1));
-    // Later maps neither renew the time nor keep what is over.
+    // Later maps neither extend the time nor keep expired ranges.
     let again = ShardMap::new(children.map(shard), 2_000, Some(&split));
     assert_eq!(again.range_of(&id(0), forgotten - 1), Some(range(0, MAX)));
     assert_eq!(again.range_of(&id(0), forgotten), None);
@@ -116,7 +116,7 @@ fn a_stream_made_anew_gives_old_names_new_ranges() {
     assert_eq!(after.predict(HashKey::MAX), Some(&id(0)));
 }
 
-/// The open shards that the cuts of the whole range make.
+/// Returns the open shards that result from cutting the whole range at these keys.
 fn shards_of(cuts: &std::collections::BTreeSet<u128>) -> Vec<Shard> {
     let mut rest = HashRange::ALL;
     let mut ranges = Vec::new();

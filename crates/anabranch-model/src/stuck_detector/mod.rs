@@ -1,35 +1,35 @@
-//! Whether a shard stands still, and what to do about it.
+//! Detection of stuck shards, and the action to take.
 //!
-//! A watcher looks at a shard now and then. Each piece of work under way shows a *mark*, a number
-//! that moves when the work gets on. How long a mark has stood still is counted by the watcher's
-//! own looks, so the work itself reads no clock.
+//! A watcher checks a shard periodically. Each activity has a *mark*, a counter that changes when
+//! the activity makes progress. The age of a mark is measured by the watcher's own checks, so the
+//! activity itself reads no clock.
 //!
-//! | phase                    | stands for its limit        | then again                        |
+//! | phase                    | unchanged for its limit     | unchanged again                   |
 //! |--------------------------|-----------------------------|-----------------------------------|
-//! | iterator, fetch, decode  | restart                     | restart, in the end release       |
-//! | handler                  | report, or restart if asked | the same, in the end release      |
+//! | iterator, fetch, decode  | restart                     | restart, finally release          |
+//! | handler                  | report, or restart if set   | the same, finally release if set  |
 //! | checkpoint               | report                      | release                           |
 
 use std::fmt;
 
-/// A step of reading a shard.
+/// A phase of reading a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadPhase {
-    /// A place to read from is asked for: an iterator, or a subscription.
+    /// Waiting for a position to read from: an iterator, or a subscription.
     Iterator,
-    /// Records are asked for.
+    /// Waiting for records.
     Fetch,
-    /// Records are taken apart.
+    /// Deaggregating records.
     Decode,
-    /// The handler has records, or a processor is told that its shard begins or has ended, or a
+    /// The handler has records, a processor is initialized or gets the end of its shard, or a
     /// shard's stream waits to be taken.
     Handler,
-    /// What is done is not written down.
+    /// Processed records are not yet checkpointed.
     Checkpoint,
 }
 
 impl ReadPhase {
-    /// Its name in logs and metrics.
+    /// Returns the phase's name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iterator => "iterator",
@@ -47,26 +47,28 @@ impl fmt::Display for ReadPhase {
     }
 }
 
-/// For how long each phase may stand still, in milliseconds, and what follows.
+/// Time in milliseconds for which each phase may be stuck, and the action afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchdogLimits {
-    /// No iterator, and no subscription. Default 60,000.
+    /// Maximum time without an iterator or a subscription. Default 60,000.
     pub iterator_ms: u64,
-    /// No reply, not even an empty one. Default 60,000: longer than one call may take.
+    /// Maximum time without a reply, including empty ones. Default 60,000, which is longer than one
+    /// call may take.
     pub fetch_ms: u64,
-    /// One reply is still being taken apart. Default 60,000.
+    /// Maximum time to deaggregate one reply. Default 60,000.
     pub decode_ms: u64,
-    /// One call of the handler has not returned, nor `initialize` or `shard_ended` of a processor;
-    /// nobody takes a shard's stream, or acks the last of it. Default 300,000.
+    /// Maximum time for a call of the handler, or of a processor's `initialize` or `shard_ended`.
+    /// Also the maximum time in which a shard's stream must be taken, or its last records acked.
+    /// Default 300,000.
     pub handler_ms: u64,
-    /// Records are done, and no checkpoint was written. Default 60,000.
+    /// Maximum time in which processed records are not checkpointed. Default 60,000.
     pub checkpoint_ms: u64,
-    /// Whether a handler that stands still is dropped and its records come again. So is a
-    /// `shard_ended`, which comes again, and an `initialize`, whose shard is given back and taken
-    /// again after a pause. Default: it is only reported.
+    /// True if a stuck handler is dropped and its records are redelivered. A stuck `shard_ended` is
+    /// repeated. For a stuck `initialize`, the shard is released and taken again after a pause.
+    /// Default false: it is only reported.
     pub drop_handlers: bool,
-    /// How many restarts in a row may not help before the shard is given to another worker.
-    /// Default 2.
+    /// Number of consecutive restarts without progress after which the shard is released to another
+    /// worker. Default 2.
     pub restarts: u32,
 }
 
@@ -85,7 +87,7 @@ impl Default for WatchdogLimits {
 }
 
 impl WatchdogLimits {
-    /// The limit of a phase.
+    /// Returns the limit of a phase.
     pub fn of(&self, phase: ReadPhase) -> u64 {
         match phase {
             ReadPhase::Iterator => self.iterator_ms,
@@ -97,73 +99,72 @@ impl WatchdogLimits {
     }
 }
 
-/// What is under way in a shard at one look.
+/// Activities of a shard at one check.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ShardActivity<'a> {
-    /// The phase of fetching and its mark; `None` while it waits for room, for the lanes or for
-    /// the next poll.
+    /// Phase and mark of fetching; `None` while it waits for permits, for the lanes or for the next
+    /// poll.
     pub fetching: Option<(ReadPhase, u64)>,
-    /// The mark of each handler that runs.
+    /// Mark of each running handler.
     pub handlers: &'a [Option<u64>],
-    /// The mark of the checkpoints, while something done is not written down.
+    /// Mark of the checkpoints, while processed records are not checkpointed.
     pub checkpoint: Option<u64>,
 }
 
-/// What is to be done about a shard that stands still.
+/// Action for a stuck shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchdogAction {
-    /// Nothing but to say so.
+    /// Only report it.
     Report,
-    /// The reading begins anew where it stands.
+    /// Restart the reading at its current position.
     Restart,
-    /// The lease is given back, once no handler runs.
+    /// Release the lease, once no handler runs.
     Release,
 }
 
-/// A shard that stands still.
+/// A stuck shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StuckShard {
-    /// In which phase.
+    /// Phase in which it is stuck.
     pub phase: ReadPhase,
-    /// For how long, in milliseconds.
+    /// Time without progress, in milliseconds.
     pub for_ms: u64,
-    /// What is to be done.
+    /// Action to take.
     pub remedy: WatchdogAction,
 }
 
-/// The watch over one shard.
+/// Detects the lack of progress in one shard.
 #[derive(Clone, Debug)]
 pub struct StuckDetector {
-    /// What is allowed.
     limits: WatchdogLimits,
-    /// Fetching.
+    /// Timer of fetching.
     fetching: ProgressTimer,
-    /// The handler of each lane.
+    /// Timer of each lane's handler.
     handlers: Vec<ProgressTimer>,
-    /// Writing down.
+    /// Timer of the checkpoints.
     checkpoint: ProgressTimer,
 }
 
-/// A mark, and since when it stands.
+/// A mark, and the time since it last changed.
 #[derive(Clone, Copy, Default, Debug)]
 struct ProgressTimer {
-    /// The last mark that was seen.
+    /// Last mark that was seen.
     mark: Option<u64>,
-    /// Whether there was something to do at the last look.
+    /// True if there was something to do at the last check.
     busy: bool,
-    /// Since when it stands, or since when the last remedy was tried.
+    /// Start of the time without progress, or the time of the last action.
     since_ms: u64,
-    /// Since when it stands, whatever was tried.
+    /// Start of the time without progress, regardless of actions.
     first_ms: u64,
-    /// How often it was told since the last remedy.
+    /// Number of reports since the last action.
     told: u32,
-    /// Restarts since it has moved.
+    /// Restarts since the last progress.
     restarts: u32,
 }
 
 impl ProgressTimer {
-    /// Looks at the mark, `None` while there is nothing to do. Returns for how long it stands, when
-    /// that is too long and has to be told.
+    /// Checks a mark, which is `None` while there is nothing to do. Returns the time without
+    /// progress if it exceeds the limit and a report is due.
     fn check(&mut self, now_ms: u64, mark: Option<u64>, limit_ms: u64) -> Option<u64> {
         let Some(mark) = mark else {
             self.busy = false;
@@ -176,7 +177,7 @@ impl ProgressTimer {
             (self.busy, self.told) = (true, 0);
             (self.since_ms, self.first_ms) = (now_ms, now_ms);
         }
-        // Told at the limit, then at twice that, then at four times: not with every look.
+        // Reports at the limit, then at twice and four times the limit, instead of at every check.
         let due_ms = limit_ms.saturating_mul(1 << self.told.min(16));
         if now_ms.saturating_sub(self.since_ms) < due_ms {
             return None;
@@ -185,7 +186,7 @@ impl ProgressTimer {
         Some(now_ms.saturating_sub(self.first_ms))
     }
 
-    /// What is tried next. It has the whole limit again.
+    /// Returns the next action. It gets the whole limit again to take effect.
     fn next_action(&mut self, now_ms: u64, most: u32) -> WatchdogAction {
         (self.since_ms, self.told) = (now_ms, 0);
         if self.restarts >= most {
@@ -196,7 +197,7 @@ impl ProgressTimer {
         WatchdogAction::Restart
     }
 
-    /// For how long it stands, when that is longer than it may.
+    /// Returns the time without progress if it exceeds the limit.
     fn over(&self, now_ms: u64, limit_ms: u64) -> Option<u64> {
         let for_ms = now_ms.saturating_sub(self.first_ms);
         (self.busy && for_ms >= limit_ms).then_some(for_ms)
@@ -204,13 +205,14 @@ impl ProgressTimer {
 }
 
 impl StuckDetector {
-    /// A watch that has not looked yet.
+    /// Creates a detector without observations.
     pub fn new(limits: WatchdogLimits) -> Self {
         let (fetching, checkpoint) = (ProgressTimer::default(), ProgressTimer::default());
         Self { limits, fetching, handlers: Vec::new(), checkpoint }
     }
 
-    /// Looks once, and says what to do. At most one remedy at a time: the strongest.
+    /// Checks the shard once and returns the action to take. Returns at most one action: the
+    /// strongest.
     pub fn look(&mut self, now_ms: u64, sight: ShardActivity<'_>) -> Option<StuckShard> {
         let found = [
             self.check_fetching(now_ms, sight.fetching),
@@ -225,8 +227,8 @@ impl StuckDetector {
         found.into_iter().flatten().max_by_key(strength)
     }
 
-    /// What stands for longer than it may, and for how many milliseconds. `fetching` is the phase
-    /// that fetching is in.
+    /// Returns the phase that exceeds its limit for longest, and its time without progress in
+    /// milliseconds. `fetching` is the current phase of fetching.
     pub fn stuck_phase(
         &self,
         now_ms: u64,
@@ -273,7 +275,7 @@ impl StuckDetector {
 
     fn check_checkpoint(&mut self, now_ms: u64, mark: Option<u64>) -> Option<StuckShard> {
         let for_ms = self.checkpoint.check(now_ms, mark, self.limits.checkpoint_ms)?;
-        // The shard tries to write again by itself, so a restart would add nothing.
+        // The shard retries the write by itself, so a restart would add nothing.
         let first = self.checkpoint.told == 1;
         let remedy = if first { WatchdogAction::Report } else { WatchdogAction::Release };
         Some(StuckShard { phase: ReadPhase::Checkpoint, for_ms, remedy })

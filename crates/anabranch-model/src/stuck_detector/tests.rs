@@ -1,4 +1,4 @@
-//! What a watch says, look by look.
+//! Results of a detector, check by check.
 
 use crate::stuck_detector::*;
 
@@ -12,7 +12,7 @@ const LIMITS: WatchdogLimits = WatchdogLimits {
     restarts: 2,
 };
 
-/// One look: the time, what is seen, and what is said.
+/// One check: the time, the activity, and the result.
 type Look<'a> = (u64, ShardActivity<'a>, Option<(ReadPhase, u64, WatchdogAction)>);
 
 fn check(limits: WatchdogLimits, looks: &[Look<'_>]) {
@@ -50,7 +50,7 @@ fn what_moves_is_never_stuck() {
             (40, fetching(ReadPhase::Fetch, 2), None),
             (42, IDLE, None),
             (9_000, IDLE, None),
-            // The same mark after a pause: it was waiting for something else meanwhile.
+            // The same mark after an idle time: it was waiting for something else meanwhile.
             (9_001, fetching(ReadPhase::Fetch, 2), None),
             (9_020, fetching(ReadPhase::Fetch, 2), None),
         ],
@@ -65,7 +65,7 @@ fn fetching_that_stands_is_restarted_and_in_the_end_released() {
         &[
             (0, fetching(ReadPhase::Fetch, 7), None),
             (20, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 20, Restart))),
-            // The new one begins with an iterator, and no reply has come: still the same mark.
+            // The new reader begins with an iterator, and no reply has come: still the same mark.
             (25, fetching(ReadPhase::Iterator, 7), None),
             (30, fetching(ReadPhase::Iterator, 7), Some((ReadPhase::Iterator, 30, Restart))),
             (49, fetching(ReadPhase::Fetch, 7), None),
@@ -78,7 +78,7 @@ fn fetching_that_stands_is_restarted_and_in_the_end_released() {
             (0, fetching(ReadPhase::Fetch, 7), None),
             (20, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 20, Restart))),
             (40, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 40, Restart))),
-            // A reply came: whatever was tried has helped.
+            // A reply came: the action has helped.
             (50, fetching(ReadPhase::Fetch, 8), None),
             (70, fetching(ReadPhase::Fetch, 8), Some((ReadPhase::Fetch, 20, Restart))),
         ],
@@ -94,7 +94,7 @@ fn a_handler_that_stands_is_reported_less_and_less_often_and_nothing_else_is_don
         &[
             (0, handlers(&one), None),
             (29, handlers(&one), None),
-            // Another lane that works changes nothing.
+            // Progress of another lane changes nothing.
             (30, handlers(&other), Some((ReadPhase::Handler, 30, Report))),
             (59, handlers(&one), None),
             (60, handlers(&one), Some((ReadPhase::Handler, 60, Report))),
@@ -115,7 +115,7 @@ fn a_handler_that_may_be_dropped_is_dropped_again_and_then_released() {
         &[
             (0, handlers(&hangs), None),
             (30, handlers(&hangs), Some((ReadPhase::Handler, 30, Restart))),
-            // Between two sessions nothing runs.
+            // Nothing runs between two sessions.
             (31, handlers(&[None]), None),
             (32, handlers(&hangs), None),
             (62, handlers(&hangs), Some((ReadPhase::Handler, 30, Release))),

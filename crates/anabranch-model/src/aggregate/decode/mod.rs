@@ -1,13 +1,13 @@
-//! Taking an aggregate apart, exactly as KCL does.
+//! Deaggregation of KPL aggregates, exactly as KCL does it.
 //!
-//! KCL never fails on a record: what is not an aggregate, or not a sound one, is delivered as it
-//! is. Two things lose records, there and here, so both are told to the caller, who counts them:
-//! a record outside the shard's range hides its whole aggregate, because its producer sends all of
-//! it again; and a record that points outside the tables ends the aggregate before it.
+//! KCL never fails on a record: a record that is not a valid aggregate is delivered as it is. Two
+//! cases lose records, in KCL and here, and both are reported so that the caller can count them. A
+//! user record outside the shard's range discards its whole aggregate, because the producer sends
+//! all of it again. A user record that points outside the tables ends the aggregate before it.
 //!
-//! Nothing here allocates by a length that the data claim, only for what is really there: at most 12
-//! bytes for a string of a table and 20 for a record. Keys and sub-records are made one by one, as they
-//! are asked for.
+//! Allocations never depend on a length that the data claims, only on bytes that are present: at
+//! most 12 bytes for a table string and 20 for a user record. Keys and user records are created one
+//! by one, on demand.
 
 use super::dedup_tag::DedupTag;
 use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
@@ -28,48 +28,48 @@ const RECORD_TAGS: FieldTag = FieldTag::bytes(4);
 const TAG_KEY: FieldTag = FieldTag::bytes(1);
 const TAG_VALUE: FieldTag = FieldTag::bytes(2);
 
-/// The tag and the length before a short field.
+/// Tag and length of a short field.
 const FIELD_HEAD_BYTES: usize = 2;
-/// How many fields are reserved for by the length of the first one, at most.
+/// Maximum number of fields to reserve for, based on the length of the first one.
 const RESERVED_MAX: usize = 512;
 
-/// What a record of the stream turned out to be.
+/// Result of decoding a Kinesis record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodedAggregate {
     /// Not an aggregate. The record is delivered as it is.
     Plain(PlainReason),
-    /// An aggregate; these are its records. A sound message can also hold none.
+    /// A valid aggregate and its user records, possibly none.
     Records(UserRecords),
-    /// An aggregate with a record that belongs to another shard. Nothing of it is delivered.
+    /// An aggregate with a user record that belongs to another shard. Nothing of it is delivered.
     Misrouted {
-        /// How many records are lost to this shard.
+        /// Number of user records discarded.
         dropped: usize,
-        /// The place of the first one that lies outside.
+        /// Index of the first user record outside the range.
         misrouted: usize,
     },
-    /// An aggregate with a record that cannot be read. It and all that follow are lost.
+    /// An aggregate with an unreadable user record. It and all following ones are lost.
     Partial {
-        /// The records before it.
+        /// User records before it.
         kept: UserRecords,
-        /// How many are lost.
+        /// Number of user records lost.
         lost: usize,
-        /// What is wrong with the first one lost.
+        /// Reason why the first lost one cannot be read.
         why: UnreadableRecord,
     },
 }
 
-/// Why a record is taken as plain.
+/// Reason why a record is treated as plain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlainReason {
     /// It has no magic, or nothing between magic and digest.
     NotFramed,
-    /// It is framed, but the digest is not that of the message.
+    /// It is framed, but the digest does not match the message.
     DigestMismatch,
-    /// The digest is right, but the message is not an aggregate's.
+    /// The digest matches, but the message is not that of an aggregate.
     Malformed,
 }
 
-/// Why a record of an aggregate cannot be read.
+/// Reason why a user record of an aggregate cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnreadableRecord {
     /// Its partition key index points outside the table.
@@ -80,10 +80,10 @@ pub enum UnreadableRecord {
     NotANumber,
 }
 
-/// Takes `record` apart if it is an aggregate. `range` is that of the shard which it was read from,
-/// or [`HashRange::ALL`] where that is not known.
+/// Deaggregates `record` if it is an aggregate. `range` is the hash range of the shard from which
+/// it was read, or [`HashRange::ALL`] if that is unknown.
 ///
-/// Data of a sub-record that look like an aggregate stay as they are: only one layer comes off.
+/// Removes only one layer: a user record whose data looks like an aggregate stays as it is.
 pub fn decode(record: &Record, range: HashRange) -> DecodedAggregate {
     let frame = match message_of(&record.data) {
         Some((message, written)) => AggregateFrame::of(digest(message), written),
@@ -92,14 +92,14 @@ pub fn decode(record: &Record, range: HashRange) -> DecodedAggregate {
     decode_framed(record, frame, range)
 }
 
-/// What is around a record's data.
+/// Framing of a record's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AggregateFrame {
-    /// Nothing, or nothing that an aggregate has.
+    /// No frame of an aggregate.
     None,
-    /// The frame of an aggregate, with another digest than its message has.
+    /// The frame of an aggregate, with a digest that does not match the message.
     Broken,
-    /// The frame of an aggregate.
+    /// The frame of an aggregate, with a matching digest.
     Sound,
 }
 
@@ -109,8 +109,8 @@ impl AggregateFrame {
     }
 }
 
-/// The frame of each record, in their order: several digests side by side cost less than one after
-/// the other.
+/// Returns the frame of each record, in order. Computing several digests side by side is cheaper
+/// than one after the other.
 pub fn frames(records: &[Record]) -> Vec<AggregateFrame> {
     let mut frames = vec![AggregateFrame::None; records.len()];
     let (mut places, mut messages, mut written) = (Vec::new(), Vec::new(), Vec::new());
@@ -127,7 +127,7 @@ pub fn frames(records: &[Record]) -> Vec<AggregateFrame> {
     frames
 }
 
-/// What stands between an aggregate's magic and its digest, and the digest.
+/// Returns the message between the magic and the digest of an aggregate, and the digest.
 fn message_of(data: &[u8]) -> Option<(&[u8], &[u8])> {
     if data.len() <= FRAME_BYTES {
         return None;
@@ -135,7 +135,7 @@ fn message_of(data: &[u8]) -> Option<(&[u8], &[u8])> {
     data.strip_prefix(&MAGIC)?.split_at_checked(data.len() - FRAME_BYTES)
 }
 
-/// Takes `record` apart, whose frame is known, as [`decode`] does.
+/// Deaggregates a record with a known frame, as [`decode`] does.
 pub fn decode_framed(record: &Record, frame: AggregateFrame, range: HashRange) -> DecodedAggregate {
     match frame {
         AggregateFrame::None => return DecodedAggregate::Plain(PlainReason::NotFramed),
@@ -149,12 +149,12 @@ pub fn decode_framed(record: &Record, frame: AggregateFrame, range: HashRange) -
     }
 }
 
-/// A whole message, as places in the record's data.
+/// A parsed message, as spans of the record's data.
 struct AggregateMessage {
     keys: Vec<KeySpan>,
     hash_keys: Vec<Span32>,
     records: Vec<RawRecord>,
-    /// What its producer marked it with.
+    /// Deduplication tag of the producer.
     mark: Option<DedupTag>,
 }
 
@@ -166,7 +166,7 @@ struct Span32 {
 }
 
 impl Span32 {
-    /// `None` for data beyond 4 GiB, which no stream carries.
+    /// Converts a span. Fails for data beyond 4 GiB, which no stream carries.
     fn of(span: &Span) -> Result<Self, MalformedMessage> {
         let place = |at: usize| u32::try_from(at).map_err(|_| MalformedMessage);
         Ok(Self { start: place(span.start)?, end: place(span.end)? })
@@ -187,7 +187,7 @@ impl Span32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KeySpan {
     span: Span32,
-    /// Whether it is UTF-8. Many records may have the key, and it is looked at once.
+    /// True if the key is UTF-8. Many records may share the key, so it is checked once.
     utf8: bool,
 }
 
@@ -198,7 +198,7 @@ impl KeySpan {
         Ok(Self { span, utf8: bytes.is_ascii() || std::str::from_utf8(bytes).is_ok() })
     }
 
-    /// The bytes of the key. Those that are not UTF-8 are replaced, as Java replaces them.
+    /// Returns the bytes of the key. Invalid UTF-8 is replaced, as Java does.
     fn text(self, data: &[u8]) -> Cow<'_, [u8]> {
         let bytes = self.span.of_bytes(data);
         if self.utf8 {
@@ -217,9 +217,9 @@ impl KeySpan {
     }
 }
 
-/// A record of the message, its indices not yet looked up.
+/// A user record of the message, with unresolved indices.
 ///
-/// Indices have 64 bits on the wire. KCL keeps the low 32, so that is what counts.
+/// Indices have 64 bits on the wire. KCL uses the low 32 bits, so this does too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RawRecord {
     key: u32,
@@ -256,7 +256,7 @@ impl AggregateMessage {
         Ok(message)
     }
 
-    /// Applies the rules of range and readability to each record in turn.
+    /// Checks range and readability of each user record in order.
     fn validate(mut self, record: &Record, range: HashRange) -> DecodedAggregate {
         let places = self.key_places(&record.data, range);
         let mut end = None;
@@ -290,15 +290,15 @@ impl AggregateMessage {
         }
     }
 
-    /// Where each partition key lies. With no range to hold them against, nobody looks at the
-    /// places, so then they cost no MD5.
+    /// Returns the hash of each partition key. If the range is the whole space, the hashes are not
+    /// needed, so no MD5 is computed.
     fn key_places(&self, data: &Bytes, range: HashRange) -> Vec<HashKey> {
         if range == HashRange::ALL {
             return vec![HashKey::MIN; self.keys.len()];
         }
         let mut places = Vec::with_capacity(self.keys.len());
         for chunk in self.keys.chunks(64) {
-            // Bytes that are not UTF-8 are hashed as what they are replaced by.
+            // Invalid UTF-8 is hashed after replacement.
             let keys: Vec<Cow<'_, [u8]>> = chunk.iter().map(|key| key.text(data)).collect();
             let bytes: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
             places.extend(hash_keys(&bytes));
@@ -307,14 +307,14 @@ impl AggregateMessage {
     }
 }
 
-/// How many fields as long as this first one there may be, to reserve for.
+/// Returns the number of fields to reserve for, assuming that all are as long as the first one.
 fn count_similar_fields(reader: &MessageReader<'_>, first: &Span) -> usize {
     let others = reader.left() / (first.len() + FIELD_HEAD_BYTES);
     others.min(RESERVED_MAX) + 1
 }
 
 impl RawRecord {
-    /// Reads a record, and the mark if it carries one.
+    /// Reads a user record, and the deduplication tag if it carries one.
     #[inline]
     fn read(
         mut reader: MessageReader<'_>,
@@ -338,14 +338,15 @@ impl RawRecord {
         Ok(Self { key, hash_key, data })
     }
 
-    /// Where the record lies; `None` if its explicit hash key lies outside the hash key space.
+    /// Returns the hash of the user record, or `None` if its explicit hash key is outside the hash
+    /// key space.
     fn place(
         &self,
         places: &[HashKey],
         hash_keys: &[Span32],
         data: &[u8],
     ) -> Result<Option<HashKey>, UnreadableRecord> {
-        // KCL looks the partition key up first, also if the hash key decides.
+        // KCL resolves the partition key first, even if the hash key decides.
         let of_key = places.get(self.key as usize).ok_or(UnreadableRecord::NoSuchKey)?;
         let Some(index) = self.hash_key else { return Ok(Some(*of_key)) };
         let text = hash_keys.get(index as usize).ok_or(UnreadableRecord::NoSuchHashKey)?;
@@ -357,7 +358,8 @@ impl RawRecord {
     }
 }
 
-/// A tag must have a key. If it is a mark, it is read.
+/// Reads a tag of a user record. Returns the deduplication tag if it is one. A tag without a key is
+/// malformed.
 fn read_tag(
     mut reader: MessageReader<'_>,
     buffer: &[u8],
@@ -389,8 +391,8 @@ enum HashKeyText {
 }
 
 impl HashKeyText {
-    /// Reads what Java's `BigInteger` takes: a sign or none, then digits. (It also takes digits of
-    /// other scripts. Nobody writes those, so here they are no number.)
+    /// Parses the syntax of Java's `BigInteger`: an optional sign, then digits. Java also accepts
+    /// digits of other scripts; these are rejected here, because no producer writes them.
     fn read(text: &[u8]) -> Self {
         let (negative, digits) = match text {
             [b'-', digits @ ..] => (true, digits),
@@ -399,7 +401,7 @@ impl HashKeyText {
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return Self::NotANumber;
         }
-        // Eighteen digits at a time, because a wide product for each digit would cost more.
+        // Eighteen digits at a time, because a wide multiplication per digit is slower.
         let value = digits.chunks(18).try_fold(0_u128, |value, chunk| {
             let (scale, part) = chunk.iter().fold((1_u64, 0_u64), |(scale, part), digit| {
                 (scale * 10, part * 10 + u64::from(digit - b'0'))
@@ -413,24 +415,24 @@ impl HashKeyText {
     }
 }
 
-/// The records of an aggregate, in their order. Each is made when it is asked for; its key and data
-/// are slices of the aggregate.
+/// The user records of an aggregate, in order. Each is created on demand; its key and data are
+/// slices of the aggregate.
 #[derive(Debug, Clone)]
 pub struct UserRecords {
-    /// The record that carried them.
+    /// Kinesis record that carried them.
     carrier: Record,
-    /// The table of partition keys, as places in the carrier's data.
+    /// Table of partition keys, as spans of the carrier's data.
     keys: Vec<KeySpan>,
-    /// The table of explicit hash keys, likewise.
+    /// Table of explicit hash keys, as spans of the carrier's data.
     hash_keys: Vec<Span32>,
-    /// The records still to come, with their places.
+    /// Remaining user records, with their indices.
     records: std::iter::Enumerate<std::vec::IntoIter<RawRecord>>,
-    /// What the producer marked the aggregate with.
+    /// Deduplication tag of the producer.
     mark: Option<DedupTag>,
 }
 
 impl UserRecords {
-    /// What the producer marked the aggregate with.
+    /// Returns the deduplication tag of the aggregate, if its producer added one.
     pub fn dedup_tag(&self) -> Option<DedupTag> {
         self.mark
     }
@@ -468,7 +470,7 @@ impl Iterator for UserRecords {
 
 impl ExactSizeIterator for UserRecords {}
 
-/// Two are equal if they give the same records.
+/// Compares the remaining user records.
 impl PartialEq for UserRecords {
     fn eq(&self, other: &Self) -> bool {
         self.clone().eq(other.clone())

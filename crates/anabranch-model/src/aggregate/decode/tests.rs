@@ -1,11 +1,11 @@
-//! The decoder against KCL's rules, and against bytes that nobody meant.
+//! The decoder against KCL's rules, and against malformed input.
 
 use super::*;
 use crate::aggregate::encode::{AggregateBuilder, AggregateRecord};
 use crate::sequence::SequenceNumber;
 use proptest::prelude::*;
 
-/// A field with a length before it.
+/// A length-delimited field.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let len = u8::try_from(bytes.len()).unwrap();
     assert!(len < 0x80);
@@ -30,7 +30,7 @@ fn decoded(data: &[u8], range: HashRange) -> DecodedAggregate {
     decode(&carrier(data), range)
 }
 
-/// A result as short text: kind, then each record as key=data.
+/// Formats a result as short text: kind, then each record as key=data.
 fn told(decoded: DecodedAggregate) -> String {
     let list = |records: UserRecords| {
         let one = |r: UserRecord| {
@@ -88,7 +88,7 @@ fn the_frames_of_many_are_those_of_each_alone() {
     let mut broken = sound(b"broken");
     broken[10] ^= 1;
     let kinds = [b"plain".to_vec(), sound(b"x"), MAGIC.to_vec(), broken, sound(&[b'y'; 90])];
-    // More than a processor takes side by side, with every kind at every place among them.
+    // More than one SIMD group, with every kind at every index.
     let records: Vec<Record> = (0..50).map(|at| carrier(&kinds[at * 7 % 5])).collect();
     for count in 0..records.len() {
         let some = &records[..count];
@@ -101,7 +101,7 @@ fn the_frames_of_many_are_those_of_each_alone() {
     }
 }
 
-/// Messages with a right digest; the tables come first unless the case says so.
+/// Messages with a matching digest; the tables come first unless the case says so.
 #[test]
 fn messages_are_read_as_the_java_library_reads_them() {
     let check = |name: &str, records: &[u8], want: &str| {
@@ -183,7 +183,7 @@ fn one_stray_hides_the_whole_aggregate() {
     check(&[0, 2, 3], "dropped 3 by 0");
     check(&[2, 4, 2], "dropped 3 by 1");
     check(&[2, 3, 0], "dropped 3 by 2");
-    // What comes first decides: a bad index keeps the records before it, a stray none.
+    // The first problem decides: a bad index keeps the records before it, a misrouted record none.
     check(&[2, 9, 0], "lost 2 NoSuchHashKey kept a@150=");
     check(&[2, 0, 9], "dropped 3 by 1");
 }
@@ -268,7 +268,7 @@ fn what_is_kept_for_a_record_or_a_string_is_small() {
     assert_eq!((size_of::<RawRecord>(), size_of::<Span32>()), (20, 8));
 }
 
-/// A change to the message of a sound aggregate.
+/// A change to the message of a valid aggregate.
 #[derive(Debug, Clone)]
 enum Damage {
     Set(usize, u8),
@@ -306,7 +306,7 @@ fn damaged(mut message: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
     message
 }
 
-/// Draws every record of a result, and holds the result against what must hold for any input.
+/// Drains a result and checks the invariants that hold for any input.
 fn drawn(data: &[u8], range: HashRange) -> Result<(), TestCaseError> {
     let (records, lost) = match decoded(data, range) {
         DecodedAggregate::Plain(_) => return Ok(()),

@@ -1,7 +1,7 @@
-//! Building an aggregate: records go in, one container for the stream comes out.
+//! Aggregation: builds one Kinesis record from many user records.
 //!
-//! The size is exact at every moment, also the size with one more record, so a container never
-//! has to be taken apart again because it came out too large.
+//! The size is exact at every moment, including the size with one more record, so a Kinesis record
+//! never has to be split again because it is too large.
 
 use super::dedup_tag::{DedupTag, FIELD_BYTES};
 use super::digest::{Digest, digest, digest_many};
@@ -16,9 +16,9 @@ use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::io::Write as _;
 
-/// The largest record, data and key, that any stream accepts.
+/// Largest record, data and key, that any stream accepts, in bytes.
 const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
-/// The largest data of an aggregate that any stream accepts: its own key counts.
+/// Largest aggregate data that any stream accepts, in bytes, without its own key.
 const AGGREGATE_MAX_BYTES: usize = RECORD_MAX_BYTES_HIGHEST - AGGREGATE_PARTITION_KEY.len();
 
 const RECORD: FieldTag = FieldTag::bytes(3);
@@ -26,21 +26,21 @@ const RECORD_KEY: FieldTag = FieldTag::varint(1);
 const RECORD_HASH_KEY: FieldTag = FieldTag::varint(2);
 const RECORD_DATA: FieldTag = FieldTag::bytes(3);
 
-/// A user record on its way into an aggregate.
+/// A user record to be added to an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AggregateRecord<'a> {
     /// The user's partition key.
     pub partition_key: &'a str,
-    /// The user's explicit hash key. It is written as a plain decimal number.
+    /// The user's explicit hash key, encoded as a decimal number.
     pub explicit_hash_key: Option<HashKey>,
-    /// The payload.
+    /// Data of the record.
     pub data: &'a [u8],
 }
 
-/// The same, with a key whose bytes need no further look.
+/// An [`AggregateRecord`] with a key that is known to be UTF-8.
 #[derive(Clone, Copy)]
 pub(crate) struct RawAggregateRecord<'a> {
-    /// The bytes of the user's partition key, which are UTF-8.
+    /// The user's partition key, in UTF-8.
     pub(crate) key: &'a [u8],
     pub(crate) explicit_hash_key: Option<HashKey>,
     pub(crate) data: &'a [u8],
@@ -53,40 +53,41 @@ impl<'a> From<&AggregateRecord<'a>> for RawAggregateRecord<'a> {
     }
 }
 
-/// What became of a record offered to a builder.
+/// Result of adding a record to a builder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushResult {
-    /// The record is in.
+    /// The record was added.
     Added,
-    /// It would take the container over its maximum. Close this container and offer it again.
+    /// The record would exceed the maximum size. Close the aggregate and add the record to the next
+    /// one.
     Full,
-    /// It is larger than any record that the service accepts. No container takes it.
+    /// The record is larger than any record that the service accepts.
     TooLarge,
 }
 
-/// An aggregate in the making. It is reused: closing it leaves it empty, with its memory.
+/// Builder of an aggregate. It is reused: closing it leaves it empty, with its memory.
 #[derive(Debug, Clone)]
 pub struct AggregateBuilder {
-    /// The partition keys.
+    /// Partition keys.
     keys: StringTable,
-    /// The explicit hash keys, as decimal text.
+    /// Explicit hash keys, as decimal text.
     hash_keys: StringTable,
-    /// The records with their tags and lengths, as they go on the wire.
+    /// Encoded records with their tags and lengths.
     body: Vec<u8>,
-    /// For each record what it added, so that the last one can be taken back.
+    /// Additions of each record, so that the last one can be removed.
     added: Vec<AddedSize>,
 }
 
-/// What one record added to a builder.
+/// Addition of one record to a builder.
 #[derive(Debug, Clone, Copy)]
 struct AddedSize {
-    /// Where the record starts in the body.
+    /// Offset of the record in the body.
     record_at: usize,
-    /// Where its data starts in the body; they end with the record.
+    /// Offset of its data in the body; the data ends with the record.
     data_at: usize,
-    /// Whether it brought its partition key.
+    /// True if the record added its partition key to the table.
     new_key: bool,
-    /// Whether it brought its explicit hash key.
+    /// True if the record added its explicit hash key to the table.
     new_hash_key: bool,
 }
 
@@ -97,7 +98,7 @@ impl Default for AggregateBuilder {
 }
 
 impl AggregateBuilder {
-    /// An empty builder.
+    /// Creates an empty builder.
     pub fn new() -> Self {
         Self {
             keys: StringTable::new(1),
@@ -107,19 +108,19 @@ impl AggregateBuilder {
         }
     }
 
-    /// How many records are in.
+    /// Returns the number of records.
     #[inline]
     pub fn len(&self) -> usize {
         self.added.len()
     }
 
-    /// Whether no record is in.
+    /// Returns true if there are no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty()
     }
 
-    /// The exact length of the container's data, were it closed now.
+    /// Returns the exact size of the Kinesis record's data if closed now, in bytes.
     pub fn size(&self) -> usize {
         match self.added.as_slice() {
             [] => 0,
@@ -128,7 +129,7 @@ impl AggregateBuilder {
         }
     }
 
-    /// The exact length of the container's data with `next` added.
+    /// Returns the exact size of the Kinesis record's data with `next` added, in bytes.
     pub fn size_with(&self, next: &AggregateRecord<'_>) -> usize {
         if self.is_empty() {
             next.data.len()
@@ -137,15 +138,15 @@ impl AggregateBuilder {
         }
     }
 
-    /// Takes `next` if the container's data then stay within `max_bytes`.
+    /// Adds `next` if the Kinesis record's data stays within `max_bytes`.
     ///
-    /// A first record is taken even if it is larger, since it travels alone and unframed, as long
-    /// as the service could accept it.
+    /// The first record is added even if it is larger, because it is sent alone and unframed, as
+    /// long as the service could accept it.
     pub fn add_within(&mut self, next: &AggregateRecord<'_>, max_bytes: usize) -> PushResult {
         self.add_raw_within(&next.into(), max_bytes)
     }
 
-    /// The same, for a key that is known to be UTF-8.
+    /// Adds a record whose key is known to be UTF-8, as [`AggregateBuilder::add_within`] does.
     #[inline]
     pub(crate) fn add_raw_within(
         &mut self,
@@ -164,7 +165,7 @@ impl AggregateBuilder {
         PushResult::Added
     }
 
-    /// Takes the last record back. Says whether there was one.
+    /// Removes the last record. Returns true if there was one.
     pub fn remove_last(&mut self) -> bool {
         let Some(last) = self.added.pop() else { return false };
         self.body.truncate(last.record_at);
@@ -177,7 +178,7 @@ impl AggregateBuilder {
         true
     }
 
-    /// Forgets all records.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.keys.clear();
         self.hash_keys.clear();
@@ -185,9 +186,9 @@ impl AggregateBuilder {
         self.added.clear();
     }
 
-    /// Closes the container and empties the builder. `None` if no record is in.
+    /// Closes the Kinesis record and empties the builder. Returns `None` if there are no records.
     ///
-    /// A record that is alone goes as it is, under its own key, as the KPL sends it.
+    /// A single record is sent as it is, under its own key, as the KPL does.
     pub fn close(&mut self) -> Option<UnsealedRecord> {
         let first = *self.added.first()?;
         let closed = if self.len() == 1 {
@@ -214,11 +215,12 @@ impl AggregateBuilder {
         Some(closed)
     }
 
-    /// The same, with a mark if there are several records. The container is then larger than
-    /// [`AggregateBuilder::size`] says, by [`MARK_MAX_BYTES`](super::dedup_tag::MARK_MAX_BYTES) at the most.
+    /// Closes the Kinesis record, with a deduplication tag if it is an aggregate. The data is then
+    /// larger than [`AggregateBuilder::size`] by at most
+    /// [`MARK_MAX_BYTES`](super::dedup_tag::MARK_MAX_BYTES).
     pub fn close_tagged(&mut self, mark: DedupTag) -> Option<UnsealedRecord> {
         if let [_, .., last] = self.added[..] {
-            // The field goes behind the last record's others, so only its length changes.
+            // The field is appended to the last record's other fields, so only its length changes.
             let bytes = self.body.len() - last.record_at - 1;
             let length = length_before(bytes);
             let mut longer = [0; VARINT_MAX_BYTES];
@@ -230,7 +232,7 @@ impl AggregateBuilder {
         self.close()
     }
 
-    /// The magic and the message, with room for the digest.
+    /// Returns the magic and the message, with capacity for the digest.
     fn framed(&self) -> Vec<u8> {
         let mut data = Vec::with_capacity(self.framed_size());
         data.extend_from_slice(&MAGIC);
@@ -257,7 +259,7 @@ impl AggregateBuilder {
         })
     }
 
-    /// What `next` would add, and where.
+    /// Returns the table entries and the size that adding `next` requires.
     #[inline]
     fn fit(&self, next: &RawAggregateRecord<'_>) -> EncodedFit {
         let key = self.keys.find(next.key);
@@ -308,26 +310,26 @@ impl AggregateBuilder {
     }
 }
 
-/// How many of these bytes are the length of the others.
+/// Returns how many of `bytes` bytes are the length prefix of the others.
 fn length_before(bytes: usize) -> usize {
     (1..=VARINT_MAX_BYTES)
         .find(|length| varint_len(bytes - length) == *length)
         .expect("a record begins with its length")
 }
 
-/// The key of every aggregate, without an allocation.
+/// Returns the partition key of every aggregate, without an allocation.
 fn aggregate_key() -> PartitionKey {
     PartitionKey::from_utf8(Bytes::from_static(AGGREGATE_PARTITION_KEY.as_bytes()))
         .expect("the aggregates' own key is UTF-8")
 }
 
-/// Where a record's strings stand or would stand in the tables, and what it would add.
+/// Table lookups of a record's strings, and the size that it adds.
 struct EncodedFit {
     key: Lookup,
     hash_key: Option<(Lookup, HashKeyDigits)>,
-    /// Bytes of the record's own message.
+    /// Size of the record's own message in bytes.
     inner: usize,
-    /// Bytes that the container grows by.
+    /// Growth of the Kinesis record in bytes.
     added_bytes: usize,
 }
 
@@ -354,8 +356,8 @@ impl HashKeyDigits {
     }
 }
 
-/// A container without its digest. Several are sealed together, because several digests side by
-/// side are cheaper than one after the other.
+/// A Kinesis record without its digest. Several are sealed together, because computing their
+/// digests side by side is cheaper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsealedRecord {
     partition_key: PartitionKey,
@@ -365,29 +367,30 @@ pub struct UnsealedRecord {
     framed: bool,
 }
 
-/// A container, ready to be put: an aggregate, or one record alone. Its bytes never change again.
+/// A Kinesis record ready to be put: an aggregate, or a single user record. Its bytes never change
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KinesisRecord {
-    /// The key to put it under.
+    /// Partition key to put it under.
     pub partition_key: PartitionKey,
-    /// The hash key to put it at: for an aggregate that of its first record; for a record alone
-    /// what the user gave.
+    /// Explicit hash key: for an aggregate the hash key of its first record, for a single user
+    /// record that of the user, if any.
     pub explicit_hash_key: Option<HashKey>,
-    /// The bytes to put.
+    /// Data to put.
     pub data: Bytes,
-    /// How many user records are in.
+    /// Number of user records.
     pub records: usize,
 }
 
 impl KinesisRecord {
-    /// The bytes that the service counts.
+    /// Returns the bytes that the service counts.
     pub fn bytes(&self) -> usize {
         self.partition_key.len() + self.data.len()
     }
 }
 
 impl UnsealedRecord {
-    /// Seals this container.
+    /// Seals this Kinesis record.
     pub fn seal(self) -> KinesisRecord {
         let digest = self.message().map(digest);
         self.with_digest(digest)
@@ -408,11 +411,11 @@ impl UnsealedRecord {
     }
 }
 
-/// Seals each container, in their order.
+/// Seals each Kinesis record, in order.
 pub fn seal_many(closed: Vec<UnsealedRecord>) -> Vec<KinesisRecord> {
     let mut messages: Vec<(usize, &[u8])> =
         closed.iter().enumerate().filter_map(|(at, one)| Some((at, one.message()?))).collect();
-    // Of those that are digested side by side the longest decides how long it takes.
+    // Sorted by length, because the longest message of a SIMD group determines its time.
     messages.sort_unstable_by_key(|(_, message)| message.len());
     let (places, messages): (Vec<usize>, Vec<&[u8]>) = messages.into_iter().unzip();
     let mut digests = vec![None; closed.len()];

@@ -1,4 +1,4 @@
-//! The builder against golden bytes, against the decoder and against its own promises.
+//! The builder against golden bytes, against the decoder and against its own guarantees.
 
 use super::*;
 use crate::aggregate::decode::{DecodedAggregate, decode};
@@ -161,7 +161,7 @@ fn a_mark_comes_back_and_changes_nothing_else() {
         }
     };
     let mark = DedupTag { producer: u64::MAX - 7, container: 3 };
-    // Lengths at which the mark makes the length of its record longer, and others.
+    // Includes lengths at which the tag makes the length prefix of its record longer.
     for length in (0..140).chain(16_250..16_400) {
         let large = vec![7; length];
         let given = [("a", &b"1"[..], Some(1)), ("b", b"", None), ("a", &large[..], None)];

@@ -1,4 +1,4 @@
-//! MD5 of eight messages in the lanes of AVX2's registers.
+//! MD5 of eight messages in the lanes of AVX2 registers.
 
 use super::group::{group, rounds};
 use super::rounds::steps;
@@ -11,12 +11,12 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
-/// Messages side by side.
+/// Number of messages side by side.
 pub(in crate::aggregate) const LANES: usize = 8;
 
 group!("avx2", __m256i);
 
-/// The words of the lanes' blocks: register `n` has word `n` of each lane.
+/// Returns the words of the lanes' blocks: register `n` has word `n` of each lane.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn words_of(blocks: [&Block; LANES]) -> [__m256i; 16] {
@@ -31,7 +31,7 @@ fn words_of(blocks: [&Block; LANES]) -> [__m256i; 16] {
     words
 }
 
-/// Half of a lane's block.
+/// Returns half of a lane's block.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn row_of(block: &Block, half: usize) -> __m256i {
@@ -39,7 +39,7 @@ fn row_of(block: &Block, half: usize) -> __m256i {
     _mm256_setr_epi64x(at(0), at(1), at(2), at(3))
 }
 
-/// Rows become columns.
+/// Transposes rows and columns.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn transposed(rows: [__m256i; LANES]) -> [__m256i; LANES] {
@@ -107,7 +107,7 @@ fn xor(one: __m256i, other: __m256i) -> __m256i {
     _mm256_xor_si256(one, other)
 }
 
-/// What stands in each lane.
+/// Returns the value of each lane.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::aggregate) fn lanes_of(register: __m256i) -> [u32; LANES] {

@@ -1,4 +1,4 @@
-//! MD5 of sixteen messages in the lanes of AVX-512's registers.
+//! MD5 of sixteen messages in the lanes of AVX-512 registers.
 
 use super::avx2;
 use super::group::{group, rounds};
@@ -11,12 +11,12 @@ use std::arch::x86_64::{
     _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-/// Messages side by side.
+/// Number of messages side by side.
 pub(in crate::aggregate) const LANES: usize = 16;
 
 group!("avx512f,avx2", __m512i);
 
-/// The words of the lanes' blocks: register `n` has word `n` of each lane.
+/// Returns the words of the lanes' blocks: register `n` has word `n` of each lane.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn words_of(blocks: [&Block; LANES]) -> [__m512i; 16] {
@@ -27,7 +27,7 @@ fn words_of(blocks: [&Block; LANES]) -> [__m512i; 16] {
     let fours = [fours(&rows, 0), fours(&rows, 4), fours(&rows, 8), fours(&rows, 12)];
     let mut words = [splat(0); 16];
     for place in 0..4 {
-        // Each register of four rows has, in its quarters, word `place` of each four words.
+        // Each quarter of a register has word `place` of a group of four words, for four rows.
         let [a, b, c, d] = [fours[0][place], fours[1][place], fours[2][place], fours[3][place]];
         let even = |one, other| _mm512_shuffle_i32x4::<0x88>(one, other);
         let odd = |one, other| _mm512_shuffle_i32x4::<0xdd>(one, other);
@@ -39,7 +39,7 @@ fn words_of(blocks: [&Block; LANES]) -> [__m512i; 16] {
     words
 }
 
-/// A lane's block.
+/// Returns a lane's block.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn row_of(block: &Block) -> __m512i {
@@ -47,7 +47,7 @@ fn row_of(block: &Block) -> __m512i {
     _mm512_setr_epi64(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
 }
 
-/// Four rows from `at` on, turned within each quarter of the register.
+/// Transposes four rows from `at` on within each quarter of the register.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn fours(rows: &[__m512i; LANES], at: usize) -> [__m512i; 4] {
@@ -71,7 +71,7 @@ rounds! {
     ii(b, c, d): _mm512_ternarylogic_epi32::<0x39>(b, c, d);
 }
 
-/// AVX-512 rotates by itself, so it needs no second number.
+/// Computes one step. AVX-512 has a rotate instruction, so `R` is not used.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn step<const L: i32, const R: i32>(
@@ -97,7 +97,7 @@ fn add(one: __m512i, other: __m512i) -> __m512i {
     _mm512_add_epi32(one, other)
 }
 
-/// What stands in each lane.
+/// Returns the value of each lane.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn lanes_of(register: __m512i) -> [u32; LANES] {

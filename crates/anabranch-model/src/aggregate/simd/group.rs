@@ -1,17 +1,17 @@
-//! What the widths have in common: how a group of messages goes through the lanes, and the rounds.
+//! Code shared by all SIMD widths: processing of a group of messages, and the MD5 rounds.
 //!
-//! Macros, because a function for one feature of the processor can't be generic over it: each width
-//! gets these with its own features and registers, as if they were written there.
+//! These are macros because a function for a processor feature cannot be generic over it. Each
+//! width gets a copy with its own features and registers.
 //!
-//! Loops, and no closures for iterators and arrays: these have no such feature, so that a closure that
-//! has one would be called for each lane, through memory.
+//! The code uses loops instead of closures with iterators and arrays. Those functions lack the
+//! feature, so a closure that has it would be called for each lane, through memory.
 
-/// The digests of a group of messages, in a module that has `LANES`, `splat`, `add`, `words_of`,
-/// `lanes_of` and the rounds.
+/// Defines the digest functions for a group of messages, in a module with `LANES`, `splat`, `add`,
+/// `words_of`, `lanes_of` and the rounds.
 macro_rules! group {
     ($features:literal, $register:ty) => {
-        /// The digests of as many messages as there are lanes, or fewer. `padding` is memory for
-        /// blocks that are not full; what stands there does not matter.
+        /// Returns the digests of up to `LANES` messages. `padding` is scratch memory for blocks
+        /// that are not full; its content is ignored.
         #[target_feature(enable = $features)]
         pub(in crate::aggregate) fn digest_group(
             group: &[&[u8]],
@@ -21,7 +21,7 @@ macro_rules! group {
             let lasts: [usize; LANES] = last_blocks(group);
             let blocks = lasts.iter().max().map_or(0, |last| last + 1);
             let mut state = [splat(START[0]), splat(START[1]), splat(START[2]), splat(START[3])];
-            // Most blocks of messages of about the same length are full in every lane.
+            // Most blocks of messages of similar length are full in every lane.
             let full = full_blocks(group);
             for block in 0..full {
                 state = compress(state, blocks_at(group, block, padding));
@@ -30,7 +30,8 @@ macro_rules! group {
                 for ((message, padding), last) in group.iter().zip(&mut *padding).zip(&lasts) {
                     pad(message, block, *last, padding);
                 }
-                // A lane whose message is over goes on with what is there; its digest has been taken.
+                // A lane whose message has ended continues with arbitrary data; its digest is
+                // already taken.
                 state = compress(state, blocks_at(group, block, padding));
                 if lasts.contains(&block) {
                     let [a, b, c, d] = state;
@@ -45,7 +46,7 @@ macro_rules! group {
             digests
         }
 
-        /// One block of each lane.
+        /// Compresses one block of each lane.
         #[target_feature(enable = $features)]
         pub(in crate::aggregate) fn compress(
             before: [$register; 4],
@@ -60,7 +61,8 @@ macro_rules! group {
     };
 }
 
-/// The four rounds: how each mixes `b`, `c` and `d`. The module has `step`.
+/// Defines the four round functions by how each mixes `b`, `c` and `d`. The module must have
+/// `step`.
 macro_rules! rounds {
     ($features:literal, $register:ty, $($name:ident($b:ident, $c:ident, $d:ident): $mixed:expr;)*) => {$(
         #[target_feature(enable = $features)]

@@ -1,10 +1,10 @@
 //! The 64 steps of MD5 for one block (RFC 1321, 3.4), for registers of any width.
 //!
-//! They are written out because a loop over them chooses the round, the word and the rotation again
-//! in each step, which costs more than the step itself.
+//! The steps are unrolled. A loop would select the round, the word and the rotation in each step,
+//! which costs more than the step itself.
 
-/// Takes the state through the 64 steps. `ff`, `gg`, `hh` and `ii` are those of the caller's width;
-/// their two numbers are how far a step rotates to the left, and what is left of 32.
+/// Applies the 64 steps to the state. `ff`, `gg`, `hh` and `ii` are those of the caller's width.
+/// Their two constants are the left rotation of a step, and 32 minus it.
 macro_rules! steps {
     ($words:ident, $a:ident, $b:ident, $c:ident, $d:ident) => {
         $a = ff::<7, 25>($a, $b, $c, $d, $words[0], 0xd76a_a478);

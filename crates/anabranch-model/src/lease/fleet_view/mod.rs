@@ -1,11 +1,12 @@
-//! What one worker knows about the fleet by looking at the store again and again.
+//! One worker's view of the fleet, built from successive polls of the store.
 //!
-//! No timestamp of another machine is ever compared. A *heart* is a counter that its owner moves,
-//! and what counts is for how long, by the watcher's own monotonic clock, no look has shown it
-//! moving. In the native layout each worker row is a heart; in KCL's each lease row is one.
+//! Timestamps of other machines are never compared. A *heartbeat* is a counter that its owner
+//! increments. Its age is the time, by the watcher's own monotonic clock, for which no poll has
+//! shown a change. In the native layout each worker row is a heartbeat; in KCL's each lease row is
+//! one.
 //!
-//! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
-//! was read before that, so the watcher always waits a little longer than it had to.
+//! Times are milliseconds of that clock. An age counts from the arrival of a poll's *reply*. The
+//! row was read before that, so the watcher always waits a little longer than necessary.
 
 use super::fleet_snapshot::{
     FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
@@ -15,17 +16,17 @@ use super::table::Layout;
 use super::worker_row::WorkerId;
 use std::collections::BTreeMap;
 
-/// When a heart was last seen to move.
+/// Time of the last observed change of a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LastBeat {
-    /// It never was: the lease had no owner when it was first seen.
+    /// No change was seen: the lease had no owner when it was first seen.
     Never,
-    /// When the reply to the look that saw the change arrived.
+    /// Arrival of the reply to the poll that saw the change.
     At(u64),
 }
 
 impl LastBeat {
-    /// For how long it has not moved; `None` stands for ever.
+    /// Returns the time since the last change, or `None` if there was none.
     pub fn age_ms(self, now_ms: u64) -> Option<u64> {
         match self {
             Self::Never => None,
@@ -34,19 +35,20 @@ impl LastBeat {
     }
 }
 
-/// What a heart was when it was last seen.
+/// Last observed state of a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeenHeartbeat {
-    /// The counter.
+    /// Counter of the heartbeat.
     pub counter: u64,
-    /// When it was seen to change.
+    /// Time of its last observed change.
     pub moved: LastBeat,
 }
 
 impl SeenHeartbeat {
-    /// Any other counter than before is a beat, not only a higher one: a row that was deleted and
-    /// made again counts from the start. An owned heart that is seen for the first time may have
-    /// beaten just now, unless a survey showed the same counter at `surveyed_ms`.
+    /// Returns the new state of a heartbeat. Any different counter is a heartbeat, not only a
+    /// higher one, because a row that was deleted and recreated counts from the start. An owned
+    /// heartbeat that is seen for the first time counts as just changed, unless a probe showed the
+    /// same counter at `surveyed_ms`.
     fn seen(
         before: Option<SeenHeartbeat>,
         counter: u64,
@@ -64,80 +66,81 @@ impl SeenHeartbeat {
     }
 }
 
-/// A worker row and its heart.
+/// A worker row and its heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchedWorker {
-    /// The row as last seen.
+    /// Row as last seen.
     pub row: WorkerSnapshot,
-    /// Its heart.
+    /// Heartbeat of the worker.
     pub heart: SeenHeartbeat,
-    /// Since when it has been seen.
+    /// Time at which it was first seen.
     pub since_ms: u64,
 }
 
-/// A lease row and what was seen of it over time.
+/// A lease row and its observed history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchedLease {
-    /// The row as last seen.
+    /// Row as last seen.
     pub row: LeaseSnapshot,
-    /// Its heart: in the native layout only its term, which no beat moves.
+    /// Heartbeat: in the native layout only the term, which no heartbeat changes.
     pub heartbeat: SeenHeartbeat,
-    /// Since when every look has shown that it may be read and has no living owner.
+    /// Time since which every poll has shown that the lease is ready and has no living owner.
     pub free_since_ms: Option<u64>,
-    /// Since when the same worker has been named on it under the same term.
+    /// Time since which the same worker has requested a hand-over under the same term.
     pub requested_since_ms: Option<u64>,
-    /// When a name went away after its owner had not answered it for as long as a name may wait.
+    /// Time at which a request was seen withdrawn that its owner had left unanswered for the whole
+    /// hand-over timeout.
     pub unanswered_since_ms: Option<u64>,
 }
 
 /// An owner without a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnerWithoutRow {
-    /// Since when it has been seen so.
+    /// Time at which it was first seen without a row.
     since_ms: u64,
-    /// For how long it may still deliver: its row said so, or may have.
+    /// Time for which it may still deliver: its lease time, or the longest of the fleet if unknown.
     lease_time_ms: u64,
 }
 
-/// Who stands behind a lease.
+/// Status of a lease's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HolderStatus {
-    /// Nobody: it has no owner.
+    /// The lease has no owner.
     Unowned,
-    /// A worker that was fenced, or one whose row has been missing for the longest lease time.
+    /// The worker was fenced, or its row has been missing for the longest lease time.
     Departed,
-    /// An owner without a row, seen so for less than that: it may still be delivering.
+    /// The owner has had no row for less than that, so it may still deliver.
     WithoutRow,
-    /// A heart that has not moved for its worker's lease time.
+    /// The heartbeat has not changed for the worker's lease time.
     Silent,
-    /// A heart that beats, or one that can't be read and may beat.
+    /// The heartbeat changes, or it cannot be read and may be changing.
     Alive,
 }
 
-/// What one worker knows about the fleet.
+/// One worker's view of the fleet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FleetView {
-    /// Which rows beat.
+    /// Layout of the store: decides which rows are heartbeats.
     layout: Layout,
-    /// The watcher's own lease time. It goes for hearts whose rows name none.
+    /// Lease time of this worker. It also applies to heartbeats whose rows have none.
     lease_time_ms: u64,
-    /// For how long a name may wait for the owner.
+    /// Maximum time for which a hand-over request waits for the owner.
     patience_ms: u64,
-    /// When the reply to the last look arrived.
+    /// Arrival of the reply to the last poll.
     looked_ms: Option<u64>,
-    /// The workers with a row, by id.
+    /// Workers with a row, by id.
     workers: Vec<WatchedWorker>,
-    /// The leases, by key.
+    /// Leases, by key.
     leases: Vec<WatchedLease>,
     /// Workers that a lease names and that have no row.
     rowless: BTreeMap<WorkerId, OwnerWithoutRow>,
-    /// The counters that a survey showed before the first look.
+    /// Counters that a probe showed before the first poll.
     surveyed: ProbeBaseline,
 }
 
 impl FleetView {
-    /// The view of a worker that has not looked yet. Names that wait for longer than `patience_ms`
-    /// were in vain.
+    /// Creates the view of a worker that has not polled yet. Hand-over requests that wait longer
+    /// than `patience_ms` count as unanswered.
     pub fn new(layout: Layout, lease_time_ms: u64, patience_ms: u64) -> Self {
         Self {
             layout,
@@ -151,66 +154,67 @@ impl FleetView {
         }
     }
 
-    /// Counts the time since a survey of the table: a lease that the first look shows with the
-    /// survey's counter has not moved since then.
+    /// Counts times from a probe of the table: a lease whose first poll shows the probe's counter
+    /// has not changed since the probe.
     #[must_use]
     pub fn after(self, surveyed: ProbeBaseline) -> Self {
         Self { surveyed, ..self }
     }
 
-    /// Which rows beat.
+    /// Returns the layout of the store.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The watcher's own lease time.
+    /// Returns this worker's lease time in milliseconds.
     pub fn lease_time_ms(&self) -> u64 {
         self.lease_time_ms
     }
 
-    /// For how long the heart of a worker may stand still: for as long as its row says, since that
-    /// is for how long the worker delivers.
+    /// Returns the maximum time without a heartbeat of a worker. It is taken from the worker's row,
+    /// because the worker delivers for that long.
     pub fn lease_time_of(&self, worker: &WorkerSnapshot) -> u64 {
         worker.lease_time_ms.unwrap_or(self.lease_time_ms)
     }
 
-    /// In KCL's layout: for how long a lease may go without a renewal. The ids of our own workers say
-    /// so; for any other owner, and for a lease without one, the watcher's own lease time goes.
+    /// Returns the time for which a lease may go without a renewal, in KCL's layout. The ids of
+    /// Anabranch workers contain it. For other owners, and for leases without an owner, this
+    /// worker's lease time applies.
     pub fn lease_time_of_owner(&self, lease: &WatchedLease) -> u64 {
         let owner = lease.row.owner.as_ref();
         owner.and_then(WorkerId::kcl_lease_time_ms).unwrap_or(self.lease_time_ms)
     }
 
-    /// For how long a name may wait for the owner.
+    /// Returns the maximum time for which a hand-over request waits for the owner.
     pub fn hand_over_timeout_ms(&self) -> u64 {
         self.patience_ms
     }
 
-    /// When the reply to the last look arrived.
+    /// Returns when the reply to the last poll arrived.
     pub fn polled_ms(&self) -> Option<u64> {
         self.looked_ms
     }
 
-    /// The workers with a row, by id.
+    /// Returns the workers with a row, by id.
     pub fn workers(&self) -> &[WatchedWorker] {
         &self.workers
     }
 
-    /// The leases, by key.
+    /// Returns the leases, by key.
     pub fn leases(&self) -> &[WatchedLease] {
         &self.leases
     }
 
-    /// The row of a worker.
+    /// Returns the row of a worker.
     pub fn worker(&self, id: &WorkerId) -> Option<&WatchedWorker> {
         let at = self.workers.binary_search_by(|worker| worker.row.id.cmp(id)).ok()?;
         self.workers.get(at)
     }
 
-    /// Takes in what a look showed. `reply_ms` is when its reply arrived.
+    /// Adds a poll to the view. `reply_ms` is the arrival of its reply.
     pub fn observe(&mut self, snapshot: FleetSnapshot, reply_ms: u64) {
         self.looked_ms = Some(reply_ms);
-        // A row that is gone was on the list before, if this watcher ever saw it.
+        // Includes rows that have vanished since the last poll.
         let longest_ms = self.longest_lease_time_ms();
         self.observe_workers(snapshot.workers, reply_ms);
         let longest_ms = longest_ms.max(self.longest_lease_time_ms());
@@ -238,8 +242,8 @@ impl FleetView {
     }
 
     /// A list of workers may be older than the list of leases beside it, so a worker that is
-    /// missing once is not dead: it gets the time that a living one would have. Its own lease time
-    /// stood on its row, so the longest of the fleet goes for it.
+    /// missing once is not dead. It gets the lease time that a living worker would have. Its own
+    /// lease time was on its row, so the longest of the fleet is used.
     fn observe_owners_without_row(
         &mut self,
         leases: &[LeaseSnapshot],
@@ -290,7 +294,7 @@ impl FleetView {
             row,
             heartbeat: heart,
         };
-        // A shard that waits for its parents waits for nobody to take it.
+        // A shard that waits for its parents is not waiting for a worker.
         if lease.row.phase == LeasePhase::Ready
             && matches!(
                 self.holder(&lease, reply_ms),
@@ -300,8 +304,8 @@ impl FleetView {
             let since = old.as_ref().and_then(|old| old.free_since_ms);
             lease.free_since_ms = Some(since.unwrap_or(reply_ms));
         }
-        // Names belong to an owner: once the lease has changed hands, a new question begins. In KCL's
-        // layout its renewals move the counter.
+        // A request belongs to an owner: once the lease has changed hands, its time starts again.
+        // In KCL's layout renewals change the counter, so the owner is compared.
         let same = |old: &WatchedLease| match self.layout {
             Layout::Native => old.row.counter == lease.row.counter,
             Layout::Kcl => old.row.owner == lease.row.owner,
@@ -319,12 +323,12 @@ impl FleetView {
         lease
     }
 
-    /// Who stands behind a lease at `now_ms`.
+    /// Returns the status of a lease's owner at `now_ms`.
     pub fn holder(&self, lease: &WatchedLease, now_ms: u64) -> HolderStatus {
         let Some(owner) = &lease.row.owner else { return HolderStatus::Unowned };
         match self.layout {
             Layout::Native => self.status_of(owner, now_ms),
-            // KCL waits for more than the lease time, by one tick of its clock.
+            // KCL waits for longer than the lease time, by one tick of its clock.
             Layout::Kcl => match lease.heartbeat.moved.age_ms(now_ms) {
                 Some(age) if age <= self.lease_time_of_owner(lease) => HolderStatus::Alive,
                 _ => HolderStatus::Silent,
@@ -332,8 +336,9 @@ impl FleetView {
         }
     }
 
-    /// In KCL's layout: when the next lease of another than `me` counts as expired. Only leases count
-    /// that a look has shown unmoved: of one that moved at each look, no look brings news sooner.
+    /// Returns when the next lease of a worker other than `me` expires, in KCL's layout. Counts
+    /// only leases that a poll has shown unchanged: one that changed at each poll does not expire
+    /// sooner by polling.
     pub fn next_expiry_ms(&self, me: &WorkerId, now_ms: u64) -> Option<u64> {
         let owned = self.leases.iter().filter(|lease| {
             let owner = lease.row.owner.as_ref();
@@ -349,7 +354,7 @@ impl FleetView {
         expiries.filter(|expiry_ms| *expiry_ms > now_ms).min()
     }
 
-    /// What stands behind the name of a worker, by its row.
+    /// Returns the status of a worker, by its row.
     pub fn status_of(&self, id: &WorkerId, now_ms: u64) -> HolderStatus {
         match self.worker(id) {
             Some(worker) if worker.row.status == WorkerStatus::Fenced => HolderStatus::Departed,

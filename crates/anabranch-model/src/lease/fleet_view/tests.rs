@@ -22,10 +22,11 @@ fn lease(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
     }
 }
 
-/// One look: the worker `a` (counter and standing, or no row), and when the reply arrived.
+/// One poll: the row of worker `a` (counter and status), if there is one, and the arrival of the
+/// reply.
 type WorkerLook = (Option<(u64, WorkerStatus)>, u64);
 
-/// Who stands behind a lease of `a` after these looks.
+/// Checks the status of a lease's owner `a` after these polls.
 fn check_native(looks: &[WorkerLook], now_ms: u64, expected: HolderStatus) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (row, reply_ms) in looks {
@@ -42,7 +43,7 @@ fn a_worker_is_silent_after_a_full_lease_time_without_a_beat_by_my_clock() {
     check_native(&[(Some((1, Active)), 5000)], 5000, HolderStatus::Alive);
     check_native(&[(Some((1, Active)), 5000)], 5999, HolderStatus::Alive);
     check_native(&[(Some((1, Active)), 5000)], 6000, HolderStatus::Silent);
-    // The time starts at the reply that showed the change, not at later looks that don't.
+    // The time starts at the reply that showed the change, not at later replies without one.
     check_native(
         &[(Some((1, Active)), 5000), (Some((1, Active)), 5900)],
         6000,
@@ -58,7 +59,7 @@ fn a_worker_is_silent_after_a_full_lease_time_without_a_beat_by_my_clock() {
         6900,
         HolderStatus::Silent,
     );
-    // A counter that went back was moved too.
+    // A counter that went back has changed too.
     check_native(
         &[(Some((9, Active)), 5000), (Some((1, Active)), 5900)],
         6000,
@@ -87,7 +88,7 @@ fn an_owner_without_a_row_is_watched_for_a_full_lease_time() {
     check_native(&[(None, 5000)], 5999, HolderStatus::WithoutRow);
     check_native(&[(None, 5000)], 6000, HolderStatus::Departed);
     check_native(&[(None, 5000), (None, 5900)], 6000, HolderStatus::Departed);
-    // It had a row before: the time starts when it was missing.
+    // It had a row before: the time starts when the row was missing.
     check_native(&[(Some((1, Active)), 4000), (None, 5000)], 5999, HolderStatus::WithoutRow);
     // It had only just joined: one list was older than the other.
     check_native(&[(None, 5000), (Some((1, Active)), 5900)], 6500, HolderStatus::Alive);
@@ -98,8 +99,8 @@ fn an_owner_without_a_row_is_watched_for_a_full_lease_time() {
     );
 }
 
-/// Who stands behind a lease of `a` for a watcher with [`LEASE_TIME`], after looks that showed the
-/// lease time on its row, or no row.
+/// Checks the status of a lease's owner `a` for a watcher with [`LEASE_TIME`]. Each poll shows the
+/// lease time on the owner's row, or no row.
 fn check_own_time(looks: &[(Option<u64>, u64)], now_ms: u64, expected: HolderStatus) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (own_ms, reply_ms) in looks {
@@ -123,7 +124,7 @@ fn a_worker_is_silent_after_its_own_lease_time_not_after_mine() {
     for own_ms in [1, LEASE_TIME / 6, LEASE_TIME, 6 * LEASE_TIME, 3_600_000] {
         check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms - 1, Alive);
         check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms, Silent);
-        // Once its row is gone it gets the longer of its lease time and mine.
+        // Once its row is gone, the longer of its lease time and the watcher's applies.
         let longer_ms = own_ms.max(LEASE_TIME);
         let vanished = [(Some(own_ms), 5000), (None, 5100), (None, 5200)];
         check_own_time(&vanished, 5100 + longer_ms - 1, WithoutRow);
@@ -145,7 +146,7 @@ fn an_owner_that_never_had_a_row_gets_the_longest_lease_time_of_the_fleet() {
     assert_eq!((at(8999), at(9000)), (HolderStatus::WithoutRow, HolderStatus::Departed));
 }
 
-/// Looks at one row of KCL's: owner, counter, reply.
+/// Polls one row in KCL's layout: owner, counter, arrival of the reply.
 fn check_kcl(
     looks: &[(Option<&str>, u64, u64)],
     now_ms: u64,
@@ -170,11 +171,11 @@ fn in_kcls_layout_each_lease_is_its_own_heart() {
     check_kcl(&[(Some("a"), 1, 5000)], 6001, Silent, At(5000));
     check_kcl(&[(None, 1, 5000)], 5000, Unowned, Never);
     check_kcl(&[(None, 1, 5000), (None, 1, 5100)], 5100, Unowned, Never);
-    // Any other counter is a renewal.
+    // Any different counter is a renewal.
     check_kcl(&[(Some("a"), 5, 5000), (Some("a"), 6, 5900)], 6500, Alive, At(5900));
     check_kcl(&[(Some("a"), 5, 5000), (Some("a"), 2, 5900)], 6500, Alive, At(5900));
     check_kcl(&[(Some("a"), 5, 5000), (Some("b"), 5, 5900)], 6500, Silent, At(5000));
-    // Taken, then given back: it was moved when that was seen.
+    // Taken, then released: it changed when that was seen.
     check_kcl(&[(None, 1, 5000), (Some("a"), 2, 5100)], 5200, Alive, At(5100));
     check_kcl(&[(Some("a"), 1, 5000), (None, 2, 5100)], 5200, Unowned, At(5100));
 }
@@ -187,8 +188,8 @@ fn in_kcls_layout_the_id_of_our_own_workers_says_their_lease_time() {
         check_kcl(&looks, 5000 + own_ms, HolderStatus::Alive, LastBeat::At(5000));
         check_kcl(&looks, 5001 + own_ms, HolderStatus::Silent, LastBeat::At(5000));
         let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 500);
-        // A lease that moved at the last look is no candidate: its owner may renew it again and
-        // again before it expires.
+        // A lease that changed at the last poll is no candidate: its owner may renew it repeatedly
+        // before it expires.
         let me = "me".into();
         for (counter, reply_ms, expiry_ms) in
             [(1, 5000, None), (1, 5001, Some(5001 + own_ms)), (2, 5002, None)]
@@ -220,7 +221,7 @@ fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
             (LastBeat::At(3000), HolderStatus::Alive),
             "the survey did not show it"
         );
-        // It counts for the first look alone: the row may have been deleted and made again.
+        // It counts for the first poll only: the row may have been deleted and recreated.
         view.observe(FleetSnapshot::default(), 3500);
         view.observe(
             FleetSnapshot { workers: vec![], leases: vec![lease("1", Some("java"), 5)] },
@@ -258,7 +259,8 @@ fn a_look_may_list_rows_in_any_order() {
     assert_eq!(view.leases()[1].free_since_ms, None);
 }
 
-/// Names on a lease of `a` and its term, look by look, 300 ms apart; patience is 500 ms.
+/// Polls a lease of `a` every 300 ms with these hand-over requests and terms; the timeout is 500
+/// ms.
 fn check_names(looks: &[(Option<&str>, u64)], since: Option<u64>, in_vain: Option<u64>) {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, 500);
     for (i, (named, term)) in looks.iter().enumerate() {
@@ -280,12 +282,12 @@ fn a_name_that_waited_too_long_is_remembered_until_the_lease_moves() {
     check_names(&[(None, 1)], None, None);
     check_names(&[(Some("b"), 1), (Some("b"), 1)], Some(0), None);
     check_names(&[(Some("b"), 1), (Some("c"), 1)], Some(300), None);
-    // Withdrawn soon, because it was not needed any more.
+    // Withdrawn soon, because it was no longer needed.
     check_names(&[(Some("b"), 1), (None, 1)], None, None);
     // Withdrawn after 600 ms.
     check_names(&[(Some("b"), 1), (Some("b"), 1), (None, 1)], None, Some(600));
     check_names(&[(Some("b"), 1), (Some("b"), 1), (None, 1), (None, 1)], None, Some(600));
-    // Passed after 600 ms.
+    // Handed over after 600 ms.
     check_names(&[(Some("b"), 1), (Some("b"), 1), (None, 2)], None, None);
     check_names(&[(Some("b"), 1), (Some("b"), 1), (None, 1), (None, 2)], None, None);
 }

@@ -1,27 +1,30 @@
-//! The gate before a child shard: it opens when each of its parents has ended.
+//! The gate of a child shard: it opens when each of its parents has ended.
 //!
-//! A parent has ended when its row says so. A parent without a row is the hard case: it may lie
-//! before the application's start, or its row may only be on its way. With G split into A and B,
-//! and B merged with X into M, the end of X makes the row of M while G is still being read and B
-//! has no row yet. So a missing row proves nothing alone. It is enough that
+//! A parent has ended when its row says so. A parent without a row is the hard case: it may predate
+//! the application's start, or its row may not have been created yet. For example, G is split into
+//! A and B, and B and X are merged into M. The end of X creates the row of M while G is still being
+//! read and B has no row yet. A missing row alone therefore proves nothing. Either of these
+//! conditions is sufficient:
 //!
-//! - a full list that names the child lacks the parent: it is trimmed and holds nothing; or that
-//! - nobody is left who could make the parent's row: no ancestor of it has an unfinished row. Rows
-//!   are made downwards, so the ancestors' rows are read one by one from the oldest to the parent:
-//!   whoever ended before its row was read had made the next row by then. One list or scan of the
-//!   rows could see the child of a row before it is made and the row itself after its end.
+//! - A full shard list that contains the child lacks the parent: the parent is trimmed and holds no
+//!   records.
+//! - No ancestor of the parent has an unfinished row, so the parent's row can no longer be created.
+//!   Rows are created from parents to children, so the ancestors' rows are read one by one, from
+//!   the oldest to the parent. An ancestor that had ended when its row was read had created the
+//!   next row by then. A single list or scan could pass the child's position before its row is
+//!   created, and read the ancestor's row after its end.
 //!
-//! One consistent scan after the list serves all gates of a stream. What it shows of a row counts,
-//! and an end is final. What it leaves out was not there when the scan passed its place, since it
-//! names the rows that can't be read: as much as a single read at that moment would prove. That is
-//! enough for the row of a trimmed parent, which is judged alone. It is not for a listed one, which
-//! is judged by several rows in an order.
+//! One consistent scan after the list serves all gates of a stream. A row in the scan counts, and
+//! an end is final. A row that is not in the scan was absent when the scan passed its position,
+//! because the scan also names unreadable rows. It proves as much as a single read at that moment.
+//! That is sufficient for the row of a trimmed parent, which is judged alone. It is not sufficient
+//! for a listed parent, which is judged by several rows read in order.
 //!
-//! A row that can't be read may be unfinished.
+//! An unreadable row may be unfinished.
 //!
-//! Above a trimmed ancestor no names are known, so that part goes by range: an unfinished row of
-//! an unlisted shard that shares keys with the parent may still make the parent's row, because the
-//! heirs of a lost shard get rows.
+//! Above a trimmed ancestor the shard names are unknown, so that part is checked by hash range. An
+//! unfinished row of an unlisted shard that shares keys with the parent may still create the
+//! parent's row, because the successors of a lost shard get rows.
 
 use super::listing::LeaseListing;
 use super::row::Lease;
@@ -31,7 +34,7 @@ use crate::lineage::{Lineage, Shard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a consistent read of one row showed.
+/// Result of a consistent read of one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowState {
     /// There is no row.
@@ -40,7 +43,7 @@ pub enum RowState {
     Unfinished,
     /// The row is at the shard's end.
     Ended,
-    /// The row can't be read, and may be short of the end.
+    /// The row cannot be read, and may be short of the end.
     Unreadable,
 }
 
@@ -48,19 +51,18 @@ pub enum RowState {
 /// all gates of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GateListing {
-    /// The shards.
     list: Lineage,
-    /// What the scan showed of each row that was there.
+    /// State of each row that the scan found.
     scan: BTreeMap<ShardId, RowState>,
-    /// Unfinished rows of shards that the list lacks, with their ranges.
+    /// Unfinished rows of shards that are not in the list, with their ranges.
     unlisted: Vec<(ShardId, Option<HashRange>)>,
-    /// Rows of shards that the list lacks that can't be read.
+    /// Unreadable rows of shards that are not in the list.
     unreadable: Vec<ShardId>,
 }
 
 impl GateListing {
-    /// A list, and then a scan. Its rows may have been read at different moments, all of them after
-    /// the list, and what it leaves out was not there.
+    /// Creates a listing from a list and a later scan. The rows may have been read at different
+    /// times, all of them after the list. A row that is not in the scan was absent.
     pub fn new(list: Lineage, scan: &LeaseListing) -> Self {
         let gone = |shard: &ShardId| !list.names(shard);
         let unfinished = scan.rows.iter().filter(|row| !row.is_ended() && gone(&row.key.shard));
@@ -75,19 +77,19 @@ impl GateListing {
         Self { list, scan, unlisted, unreadable }
     }
 
-    /// The shards.
+    /// Returns the shards.
     pub fn list(&self) -> &Lineage {
         &self.list
     }
 
-    /// What the scan showed of a row.
+    /// Returns the state of a row in the scan.
     fn scanned(&self, shard: &ShardId) -> RowState {
         self.scan.get(shard).copied().unwrap_or(RowState::Absent)
     }
 
-    /// Why the row of a listed shard may yet be made by the end of an unlisted one: its row is
-    /// unfinished and shares keys with the shard, or can't be read and is older. A row that does
-    /// not tell its range may share any key.
+    /// Returns the reason why the end of an unlisted shard may still create the row of `shard`, if
+    /// there is one. The unlisted shard's row is unfinished and shares keys with `shard`, or it
+    /// cannot be read and is older. A row without a range may share any key.
     fn unlisted_over(&self, shard: &Shard) -> Option<WaitReason> {
         let shares = |other: &Option<HashRange>| other.is_none_or(|it| it.overlaps(&shard.range));
         let unfinished = self.unlisted.iter().find(|(_, other)| shares(other));
@@ -97,8 +99,9 @@ impl GateListing {
     }
 }
 
-/// Shards are numbered in the order of their birth, so a younger one is no ancestor. A key that has
-/// no number is none of the service's shards, where these have numbers.
+/// Returns true if the shard `gone` may be older than `shard`. Shards are numbered in the order of
+/// creation, so a younger one is no ancestor. If `shard` has a number, a key without one is not a
+/// shard of the service.
 fn may_be_older(gone: &ShardId, shard: &ShardId) -> bool {
     match (gone.index(), shard.index()) {
         (Some(gone), Some(shard)) => gone < shard,
@@ -107,10 +110,9 @@ fn may_be_older(gone: &ShardId, shard: &ShardId) -> bool {
     }
 }
 
-/// What one attempt to pass the gate has learned so far. A new attempt starts with nothing.
+/// Evidence gathered in one attempt to pass the gate. A new attempt starts without any.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GateEvidence {
-    /// The shards and the scanned rows.
     listed: Option<Arc<GateListing>>,
     /// Rows read one by one, in the order of the reads.
     reads: Vec<(ShardId, RowState)>,
@@ -122,58 +124,58 @@ impl GateEvidence {
         self.reads.push((shard, seen));
     }
 
-    /// Notes a list and a scan. What was read before is forgotten, because the order of the reads
-    /// counts from here.
+    /// Notes a list and a scan. Drops earlier reads, because the order of the reads counts from
+    /// here.
     pub fn listed(&mut self, listed: Arc<GateListing>) {
         self.listed = Some(listed);
         // An end is final, so an ended row need not be read again.
         self.reads.retain(|(_, seen)| *seen == RowState::Ended);
     }
 
-    /// The last that single reads showed of a row, or else the scan.
+    /// Returns the state of a row by its last single read, or else by the scan.
     fn last_seen(&self, shard: &ShardId) -> Option<RowState> {
         let read = self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen);
         read.or_else(|| Some(self.listed.as_ref()?.scanned(shard)))
     }
 }
 
-/// Why a child waits for a parent.
+/// Reason why a child waits for a parent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WaitReason {
     /// The parent's row is short of its end.
     ParentUnfinished,
-    /// The parent has no row yet, and this ancestor of it, still being read, may bring it.
+    /// The parent has no row yet, and the end of this unfinished ancestor may create it.
     AncestorUnfinished(ShardId),
-    /// The parent has no row yet, and this unfinished row of a shard that is gone may bring it.
+    /// The parent has no row yet, and this unfinished row of an unlisted shard may create it.
     UnlistedUnfinished(ShardId),
-    /// The row of this shard, the parent or an ancestor of it, can't be read.
+    /// The row of this shard, the parent or one of its ancestors, cannot be read.
     Unreadable(ShardId),
-    /// The list does not name the child: it is too old, or the child itself is gone.
+    /// The list does not contain the child: it is too old, or the child itself is gone.
     ChildNotListed,
 }
 
-/// Whether a child may start.
+/// Decision of the gate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Gate {
     /// Every parent has ended.
     Open,
     /// This parent has not ended, or is not known to have.
     Wait {
-        /// The parent.
+        /// Parent that the child waits for.
         parent: ShardId,
-        /// What it waits for.
+        /// Reason for the wait.
         why: WaitReason,
     },
-    /// A full, unfiltered list of the shards is needed, and then a scan of the rows.
+    /// The gate needs a full, unfiltered list of the shards, and then a scan of the rows.
     NeedList,
-    /// These rows are to be read next, one by one, in this order.
+    /// The gate needs reads of these rows, one by one, in this order.
     NeedReads(Vec<ShardId>),
 }
 
-/// Decides whether the shard `child`, which came from `parents`, may start.
+/// Decides if the shard `child`, which came from `parents`, may start.
 ///
-/// The driver does what the answer asks for and asks again with more evidence, until the gate
-/// opens or the child has to wait; after a while it starts anew.
+/// The driver fetches the requested evidence and calls this function again, until the gate opens or
+/// the child has to wait. After a delay it starts again without evidence.
 pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &GateEvidence) -> Gate {
     let mut need_list = false;
     let mut need_reads = Vec::new();
@@ -185,7 +187,7 @@ pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &GateEvidence) -> Ga
             Gate::NeedReads(rows) => need_reads.extend(rows),
         }
     }
-    // A list makes earlier reads void, so the rows that tell whether one is needed come first.
+    // A list invalidates earlier reads, so the rows that decide if one is needed come first.
     match (need_reads.is_empty(), need_list) {
         (false, _) => Gate::NeedReads(need_reads),
         (true, true) => Gate::NeedList,
@@ -205,8 +207,8 @@ fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &GateEvidence) -> Ga
             wait(WaitReason::ChildNotListed)
         }
         (Some(RowState::Absent), Some(listed)) => match listed.list.get(parent) {
-            // The list names the child and lacks the parent: the parent is trimmed. The scan after
-            // the list shows no row of it: none of its records are being read.
+            // The list contains the child and lacks the parent, so the parent is trimmed. The scan
+            // after the list shows no row of it, so none of its records is being read.
             None => Gate::Open,
             Some(shard) => match listed.unlisted_over(shard) {
                 Some(why) => wait(why),
@@ -216,7 +218,8 @@ fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &GateEvidence) -> Ga
     }
 }
 
-/// The parent is listed and has no row. It has ended if no ancestor can bring its row any more.
+/// Decides for a parent that is listed and has no row. It has ended if no ancestor can create its
+/// row any more.
 fn gate_of_ancestors(parent: &ShardId, listed: &GateListing, evidence: &GateEvidence) -> Gate {
     let mut order = listed.list.ancestors(parent);
     order.push(parent);
@@ -227,7 +230,7 @@ fn gate_of_ancestors(parent: &ShardId, listed: &GateListing, evidence: &GateEvid
     }
     let mut reads = evidence.reads.iter();
     for (i, shard) in order.iter().copied().enumerate() {
-        // Each row must have been read after all that stand before it.
+        // Each row must have been read after all rows before it.
         match reads.by_ref().find(|(read, _)| read == shard) {
             None => return Gate::NeedReads(order[i..].iter().copied().cloned().collect()),
             Some((_, RowState::Unfinished)) => {

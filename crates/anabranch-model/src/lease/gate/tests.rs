@@ -1,4 +1,4 @@
-//! The gate by example, with the merge whose other parent has no row yet.
+//! The gate by example, with a merge whose other parent has no row yet.
 
 use super::{Gate, GateEvidence, GateListing, RowState, WaitReason, gate};
 use crate::lease::listing::{LeaseListing, UnreadableRow};
@@ -23,7 +23,7 @@ const STREAM: &[Line] = &[
     (M, Some(B), Some(X), (100, MAX), (21, OPEN)),
 ];
 
-/// The same stream when the oldest `n` shards are trimmed.
+/// Removes trimmed shards from a list.
 fn trimmed(lines: &[Line], gone: &[u32]) -> Vec<Line> {
     lines.iter().copied().filter(|line| !gone.contains(&line.0)).collect()
 }
@@ -38,7 +38,7 @@ fn listed(list: &[Line], rows: &[Lease]) -> Arc<GateListing> {
     listed_beside(list, rows, &[])
 }
 
-/// A list and a scan that leaves out rows that can't be read.
+/// A list and a scan with unreadable rows.
 fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<GateListing> {
     let unreadable = ids(unreadable.iter().copied()).into_iter();
     let unreadable =
@@ -46,7 +46,7 @@ fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<GateL
     Arc::new(GateListing::new(graph(list), &LeaseListing { rows: rows.to_vec(), unreadable }))
 }
 
-/// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
+/// Runs the gate as a driver does, in a world that does not change, until it opens or waits.
 fn pass(child: &Line, list: &[Line], rows: &[Lease]) -> (Gate, Vec<u32>) {
     let child = shard(*child);
     let parents: Vec<_> = child.parents().cloned().collect();
@@ -144,10 +144,11 @@ fn a_lone_adjacent_parent_is_waited_for() {
 
 #[test]
 fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
-    // Each parent once, then the list, then the way down to the parent that has no row.
+    // Each parent once, then the list, then from the oldest ancestor down to the parent without a
+    // row.
     let rows = [row(STREAM, X, Ended)];
     assert_eq!(pass(&STREAM[4], STREAM, &rows), (Gate::Open, vec![B, X, G, B]));
-    // No list and no further read where the parents' rows tell it all.
+    // The parents' rows suffice: no list and no further reads.
     let rows = [row(STREAM, X, Ended), row(STREAM, B, Ended)];
     assert_eq!(pass(&STREAM[4], STREAM, &rows), (Gate::Open, vec![B, X]));
     // An unfinished ancestor ends the search, and an ended one is not read again.
@@ -160,7 +161,7 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     assert_eq!(pass(&deep[5], &deep, &[]), (Gate::Open, vec![4, 0, 1, 2, 3, 4]));
     let rows = [row(&deep, 2, Ended)];
     assert_eq!(pass(&deep[5], &deep, &rows), (Gate::Open, vec![4, 0, 1, 3, 4]));
-    // What a scan lacks may have been made and ended since.
+    // A row that is missing in a scan may have been created and ended since.
     let mut evidence = GateEvidence::default();
     evidence.listed(listed(&deep, &[]));
     let decide = |evidence: &_| gate(&id(5), &ids([4]), evidence);
@@ -171,8 +172,8 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     assert_eq!(decide(&evidence), wait(4, WaitReason::AncestorUnfinished(id(2))));
 }
 
-/// G became K and another, and K became H and another; H and X are merged into M. G and K are
-/// trimmed, and G is still being read under a row that can't be read.
+/// G was split into K and another shard, and K into H and another; H and X are merged into M. G and
+/// K are trimmed, and G is still being read under an unreadable row.
 #[test]
 fn an_unreadable_row_of_a_trimmed_ancestor_may_be_unfinished() {
     const K: u32 = 2;
@@ -200,7 +201,7 @@ fn an_unreadable_row_of_a_trimmed_ancestor_may_be_unfinished() {
     assert_eq!(decide(&[K], &absent), wait(H, WaitReason::Unreadable(id(K))));
     // A younger shard is no ancestor.
     assert_eq!(decide(&[6], &absent), Gate::Open);
-    // Its own row, by the scan or by a read of it.
+    // Its own row, by the scan or by a read.
     assert_eq!(decide(&[H], &[]), wait(H, WaitReason::Unreadable(id(H))));
     assert_eq!(decide(&[], &[(H, RowState::Unreadable)]), wait(H, WaitReason::Unreadable(id(H))));
 }
@@ -235,7 +236,7 @@ fn after_list(reads: &[(u32, RowState)]) -> GateEvidence {
 #[test]
 fn a_parent_read_before_its_ancestors_proves_nothing() {
     let decide = |reads: &[_]| gate(&id(M), &ids([B, X]), &after_list(reads));
-    // B was looked at, then G made its row and ended.
+    // B was read, then G created B's row and ended.
     assert_eq!(decide(&[(B, Absent), (G, Ended)]), Gate::NeedReads(ids([B])));
     assert_eq!(decide(&[(B, Absent), (G, Ended), (B, Absent)]), Gate::Open);
     assert_eq!(

@@ -1,13 +1,13 @@
-//! How well a lease suits a worker: a number that every worker works out alike, whoever has what.
+//! Affinity of a lease and a worker: a hash of both that every worker computes alike.
 //!
-//! Free leases go to whom they suit best. So a look that is a little older or newer than another
-//! worker's still deals nearly every lease to the same worker, and few takes are refused. A deal in
-//! turns would shift with each lease that somebody takes.
+//! A free lease goes to the worker with the highest affinity. Workers with slightly different polls
+//! therefore assign nearly every lease to the same worker, and few takes are refused. A round-robin
+//! assignment would shift with each lease that is taken.
 
 use crate::lease::row::LeaseKey;
 use crate::lease::worker_row::WorkerId;
 
-/// A name as a number that looks random (FNV-1a).
+/// Returns a hash of a name (FNV-1a).
 fn number(parts: [&str; 2]) -> u64 {
     let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -15,17 +15,17 @@ fn number(parts: [&str; 2]) -> u64 {
     })
 }
 
-/// A lease's part of the number.
+/// Returns the lease's part of the affinity.
 pub(super) fn of_lease(key: &LeaseKey) -> u64 {
     number([key.stream.as_str(), key.shard.as_str()])
 }
 
-/// A worker's part of the number.
+/// Returns the worker's part of the affinity.
 pub(super) fn of_worker(id: &WorkerId) -> u64 {
     number([id.as_str(), ""])
 }
 
-/// How well the two suit each other. Every bit of both counts for every bit of it.
+/// Returns the affinity of the two. Every input bit affects every output bit.
 pub(super) fn affinity(lease: u64, worker: u64) -> u64 {
     let mut mixed = lease ^ worker.rotate_left(32);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The deal for the whole fleet: which free lease goes to whom, and which held lease moves.
+//! Assignment for the whole fleet: takers for the free leases, and the held leases to move.
 
 use super::PlanSettings;
 use super::affinity::{affinity, of_lease, of_worker};
@@ -11,34 +11,34 @@ use std::collections::{BTreeMap, BinaryHeap};
 /// A lease and the worker that should get it, as indices into the fleet.
 pub(super) type LeaseAssignment = (usize, usize);
 
-/// What each worker of the fleet should do.
+/// Assignment of leases to each worker of the fleet.
 #[derive(Debug)]
 pub(super) struct Assignment {
-    /// The share of each taker.
+    /// Share of each taker.
     pub(super) shares: Vec<usize>,
-    /// What each taker has or will have, gifts not counted.
+    /// Leases that each taker has or will have, without exchanges.
     pub(super) holdings: Vec<usize>,
     /// Free leases and their takers.
     pub(super) takes: Vec<LeaseAssignment>,
-    /// Leases to be asked for and their takers.
+    /// Leases to request and their takers.
     pub(super) names: Vec<LeaseAssignment>,
 }
 
 impl Assignment {
-    /// By how much a taker is above its share.
+    /// Returns by how much a taker is above its share.
     pub(super) fn surplus(&self, at: usize) -> usize {
         self.holdings[at].saturating_sub(self.shares[at])
     }
 
-    /// Whether nothing is left to do by count.
+    /// Returns true if the lease counts need no further moves.
     pub(super) fn is_level(&self) -> bool {
         let nobody_above = (0..self.shares.len()).all(|at| self.surplus(at) == 0);
         nobody_above && self.takes.is_empty() && self.names.is_empty()
     }
 }
 
-/// Deals the leases. Every worker that sees the same rows gets the same deal, so it may rest on
-/// nothing that only one worker has seen, such as the age of a free lease.
+/// Assigns the leases. Every worker that sees the same rows computes the same assignment. So it
+/// must not depend on anything that only one worker has seen, such as the age of a free lease.
 pub(super) fn assign(fleet: &PlannerFleet<'_>, settings: &PlanSettings) -> Assignment {
     let holdings = fleet.holdings();
     let shares = shares(fleet.leases.len(), &holdings, &fleet.pinned(), settings.max_leases);
@@ -48,11 +48,11 @@ pub(super) fn assign(fleet: &PlannerFleet<'_>, settings: &PlanSettings) -> Assig
     deal
 }
 
-/// Each free lease goes to the worker that it suits best, of those that lack leases.
+/// Assigns each free lease to the worker with the highest affinity among those below their share.
 ///
-/// When some workers have taken a part of what was dealt to them, the rest is dealt as before: who
-/// has taken a lease lacks one less, and whoever was full for a lease is full for it again. So
-/// workers that look at different moments are in each other's way only where they see different
+/// After some workers have taken a part of their leases, the rest is assigned as before. A worker
+/// that has taken a lease lacks one fewer, and a worker that was full for a lease is full for it
+/// again. Workers that poll at different times therefore conflict only if they see different
 /// workers.
 fn takes(fleet: &PlannerFleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<LeaseAssignment> {
     let lack = |at: usize| shares[at].saturating_sub(holdings[at]);
@@ -80,21 +80,21 @@ fn takes(fleet: &PlannerFleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<
     takes
 }
 
-/// A worker that lacks leases.
+/// A worker that is below its share.
 struct UnderloadedWorker {
-    /// The worker.
     taker: usize,
     /// Its part of the affinity.
     number: u64,
-    /// How many it lacks.
+    /// Number of leases that it lacks.
     lacks: usize,
 }
 
-/// Those that still lack leases when the free ones are dealt; the one with the fewest is next.
+/// Workers still below their share after the free leases are assigned, the one with the fewest
+/// leases first.
 struct UnderloadedQueue {
-    /// The share of each taker.
+    /// Share of each taker.
     shares: Vec<usize>,
-    /// What the takers that lack some have by now, with the takers.
+    /// Current count of each taker below its share, with the taker.
     lacking: BinaryHeap<Reverse<(usize, usize)>>,
 }
 
@@ -111,7 +111,7 @@ impl UnderloadedQueue {
         }
     }
 
-    /// The next taker among those that `may` take; the others are out from here on.
+    /// Returns the next taker that satisfies `may`. Takers that do not are dropped for good.
     fn next(&mut self, may: impl Fn(usize) -> bool) -> Option<usize> {
         let Reverse((has, taker)) =
             std::iter::from_fn(|| self.lacking.pop()).find(|Reverse((_, taker))| may(*taker))?;
@@ -122,7 +122,7 @@ impl UnderloadedQueue {
     }
 }
 
-/// Which leases are to be handed over, within the cap of each giver and each taker.
+/// Returns the leases to request, within the limits of each giver and each taker.
 fn hand_overs_to_request(
     fleet: &PlannerFleet<'_>,
     deal: &Assignment,
@@ -143,8 +143,8 @@ fn hand_overs_to_request(
     names
 }
 
-/// The leases that have to move: all of those that leave, then of each worker what it has above
-/// its share, the workers in turns.
+/// Returns the leases that have to move: first all leases of leaving workers, then each worker's
+/// surplus, the workers in turns.
 fn to_be_moved(fleet: &PlannerFleet<'_>, deal: &Assignment) -> Vec<usize> {
     let mut departing = Vec::new();
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); fleet.takers.len()];
@@ -159,7 +159,7 @@ fn to_be_moved(fleet: &PlannerFleet<'_>, deal: &Assignment) -> Vec<usize> {
     }
     let mut above = Vec::new();
     for (holder, mut leases) in held.into_iter().enumerate() {
-        // It withdraws its own names first.
+        // Such a worker withdraws its own requests first.
         let surplus = deal.surplus(holder).saturating_sub(arriving[holder]);
         if surplus > 0 {
             leases.sort_unstable_by_key(|&at| fleet.leases[at].turn());
@@ -171,12 +171,12 @@ fn to_be_moved(fleet: &PlannerFleet<'_>, deal: &Assignment) -> Vec<usize> {
     departing
 }
 
-/// The hand-overs in progress.
+/// Hand-overs in progress.
 #[derive(Debug)]
 pub(super) struct HandOverCaps<'a> {
-    /// How many each owner has to give.
+    /// Number of leases that each owner is giving.
     of_giver: BTreeMap<&'a WorkerId, usize>,
-    /// How many each taker waits for.
+    /// Number of leases that each taker waits for.
     to_taker: Vec<usize>,
 }
 
@@ -202,7 +202,7 @@ impl<'a> HandOverCaps<'a> {
         self.of_giver.get(giver).copied().unwrap_or(0)
     }
 
-    /// Whether a taker gives or waits for anything.
+    /// Returns true if a taker gives or waits for a lease.
     pub(super) fn involve(&self, fleet: &PlannerFleet<'_>, taker: usize) -> bool {
         self.to_taker[taker] > 0 || self.of_giver(fleet.takers[taker]) > 0
     }

@@ -1,4 +1,5 @@
-//! The fleet as the rows show it: who may take leases, and where each lease that counts stands.
+//! The fleet as the rows show it: the workers that may take leases, and the status of each ready
+//! lease.
 
 use super::PlanningWorker;
 use crate::ids::StreamName;
@@ -8,37 +9,35 @@ use crate::lease::row::LeaseKey;
 use crate::lease::worker_row::WorkerId;
 use std::collections::BTreeMap;
 
-/// After how many lease times a lease that nobody hands over may be asked for again.
+/// Lease times after which a lease whose request went unanswered may be requested again.
 pub(super) const ASK_AGAIN_LEASE_TIMES: u64 = 10;
 
-/// Where a lease that counts stands. Workers are indices into [`PlannerFleet::takers`].
+/// Status of a ready lease. Workers are indices into [`PlannerFleet::takers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseStatus {
     /// It may be taken at once.
     Free,
-    /// Its owner does not live, or leaves, and it can't be taken or asked for yet.
+    /// Its owner is not alive or is leaving, and the lease cannot be taken or requested yet.
     Pending,
-    /// Its owner leaves and can be asked for it.
+    /// Its owner is leaving, and the lease can be requested.
     Departing,
-    /// A worker has it and can be asked for it.
+    /// A taker owns it, and it can be requested.
     Held(usize),
-    /// A worker has it and can't be asked for it.
+    /// A taker owns it, and it cannot be requested.
     Pinned(usize),
-    /// A worker that may take leases asked for it, and its owner lives.
+    /// A taker has requested it, and its owner is alive.
     Arriving(usize),
 }
 
-/// A lease that counts: its shard has begun and not ended.
+/// A ready lease: its shard may be read and has not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedLease<'a> {
-    /// The lease.
     pub(super) lease: &'a WatchedLease,
-    /// Where it stands.
     pub(super) place: LeaseStatus,
 }
 
 impl PlannedLease<'_> {
-    /// The worker that has the lease, or will have it once a hand-over is done.
+    /// Returns the taker that has the lease, or will have it after a hand-over.
     pub(super) fn holder(&self) -> Option<usize> {
         match self.place {
             LeaseStatus::Held(at) | LeaseStatus::Pinned(at) | LeaseStatus::Arriving(at) => Some(at),
@@ -46,7 +45,7 @@ impl PlannedLease<'_> {
         }
     }
 
-    /// The shared order in which leases are moved: those that moved least often first.
+    /// Returns the sort key for moving leases: those that moved least often come first.
     pub(super) fn turn(&self) -> (u64, &LeaseKey) {
         (self.lease.row.counter, &self.lease.row.key)
     }
@@ -55,18 +54,18 @@ impl PlannedLease<'_> {
 /// The fleet as one worker sees it.
 #[derive(Debug)]
 pub(super) struct PlannerFleet<'a> {
-    /// The workers that live and may take leases, by id.
+    /// Living workers that may take leases, by id.
     pub(super) takers: Vec<&'a WorkerId>,
     /// The planner among the takers; `None` while it leaves.
     pub(super) me: Option<usize>,
-    /// The leases that count, by key.
+    /// Ready leases, by key.
     pub(super) leases: Vec<PlannedLease<'a>>,
-    /// Since when no taker has been new.
+    /// Time since which no new taker has appeared.
     pub(super) complete_since_ms: u64,
 }
 
-/// A worker whose row can't be read takes part as long as it owns a lease, so that nobody asks it
-/// for its share.
+/// Returns true if a worker takes part. A worker whose row cannot be read takes part while it owns
+/// a lease, so that its share is not requested from it.
 fn takes_part(view: &FleetView, worker: &WorkerSnapshot) -> bool {
     match worker.status {
         WorkerStatus::Active => true,
@@ -78,10 +77,11 @@ fn takes_part(view: &FleetView, worker: &WorkerSnapshot) -> bool {
 }
 
 impl<'a> PlannerFleet<'a> {
-    /// The workers alone. `None` if the planner itself is fenced or has no row.
+    /// Reads the workers without leases. Returns `None` if the planner itself is fenced or has no
+    /// row.
     pub(super) fn read(view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Option<Self> {
         let my_row = view.worker(me.id).filter(|row| row.row.status != WorkerStatus::Fenced)?;
-        // Whether this worker lives is for its own deadline to say, not for its own looks.
+        // The planner's own liveness follows from its deadline, not from its polls.
         let lives =
             |id: &WorkerId| id == me.id || view.status_of(id, now_ms) == HolderStatus::Alive;
         let takers: Vec<_> = view
@@ -97,9 +97,9 @@ impl<'a> PlannerFleet<'a> {
         Some(Self { takers, me: me_at, leases: Vec::new(), complete_since_ms })
     }
 
-    /// The fleet and its leases, in one part for each set of workers that read the same streams. In
-    /// most applications all read all, and there is one. Every worker of a part sees all of its
-    /// leases, so all deal it alike.
+    /// Splits the fleet and its leases into one part for each set of workers that read the same
+    /// streams. In most applications all workers read all streams, so there is one part. Every
+    /// worker of a part sees all of its leases, so all compute the same assignment.
     pub(super) fn parts(
         &self,
         view: &'a FleetView,
@@ -122,7 +122,7 @@ impl<'a> PlannerFleet<'a> {
             .collect()
     }
 
-    /// The takers that read a stream.
+    /// Returns the takers that read a stream.
     fn readers(&self, view: &FleetView, stream: &StreamName) -> Vec<&'a WorkerId> {
         let reads = |id: &WorkerId| view.worker(id).is_some_and(|it| it.row.reads(stream));
         self.takers.iter().copied().filter(|id| reads(id)).collect()
@@ -172,24 +172,24 @@ impl<'a> PlannerFleet<'a> {
         }
     }
 
-    /// The taker that is named on a lease of another.
+    /// Returns the taker that requested a lease of another worker.
     fn taker_named_on(&self, lease: &WatchedLease) -> Option<usize> {
         let named =
             lease.row.requested.as_ref().filter(|named| Some(*named) != lease.row.owner.as_ref());
         named.and_then(|named| self.taker(named))
     }
 
-    /// The index of a worker that may take leases.
+    /// Returns the index of a worker that may take leases.
     pub(super) fn taker(&self, id: &WorkerId) -> Option<usize> {
         self.takers.binary_search(&id).ok()
     }
 
-    /// How many leases each taker has or will have.
+    /// Returns the number of leases that each taker has or will have.
     pub(super) fn holdings(&self) -> Vec<usize> {
         self.count(PlannedLease::holder)
     }
 
-    /// How many leases of each taker can't be moved.
+    /// Returns the number of leases of each taker that cannot be moved.
     pub(super) fn pinned(&self) -> Vec<usize> {
         self.count(|counted| match counted.place {
             LeaseStatus::Pinned(at) => Some(at),
@@ -206,7 +206,8 @@ impl<'a> PlannerFleet<'a> {
     }
 }
 
-/// The owner let a name wait too long, not long ago. It may be stuck, so others are asked first.
+/// Returns true if the owner recently left a request unanswered. It may be stuck, so other owners
+/// are asked first.
 fn has_unanswered_request(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     let pause_ms = view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES);
     lease.unanswered_since_ms.is_some_and(|ms| now_ms.saturating_sub(ms) < pause_ms)

@@ -1,15 +1,15 @@
-//! Who should have which lease, and what this worker does about it now.
+//! The planner: the target owner of each lease, and the next moves of this worker.
 //!
 //! ```text
-//! Snapshot ── observe ──► View ── plan ──► LeaseMove ── conditional writes ──► the store
-//!                                   │
-//!            native: fleet ─► share ─► deal ─► weight        kcl2: KCL 2.x's own taker
+//! FleetSnapshot ── observe ──► FleetView ── plan ──► LeaseMove ── conditional writes ──► the store
+//!                                             │
+//!           native: fleet ─► share ─► assignment ─► weight      kcl2: KCL 2.x's own taker
 //! ```
 //!
-//! In the native protocol every worker works out the deal for the *whole* fleet from what the rows
-//! say, and then carries out its own part only. Workers that see the same rows therefore never
-//! want the same lease. Where their looks differ, the conditional writes decide, and the next look
-//! makes them agree again.
+//! In the native protocol every worker computes the assignment of the *whole* fleet from the rows,
+//! and carries out its own part only. Workers that see the same rows therefore never want the same
+//! lease. If their polls differ, the conditional writes decide, and the next poll makes them agree
+//! again.
 
 mod fleet;
 mod share;
@@ -30,25 +30,26 @@ use std::collections::BTreeSet;
 /// The worker that plans.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanningWorker<'a> {
-    /// Its name.
+    /// Worker id.
     pub id: &'a WorkerId,
-    /// The leases that it runs, is starting, or is draining.
+    /// Leases that it runs, starts or drains.
     pub running: &'a BTreeSet<LeaseKey>,
 }
 
-/// What bounds a plan.
+/// Limits and settings of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanSettings {
-    /// Leases that one worker may have. At least 1.
+    /// Maximum number of leases of one worker. At least 1.
     pub max_leases: usize,
-    /// Hand-overs in progress at once, of one giver and of one taker. At least 1.
+    /// Maximum number of concurrent hand-overs of one giver and of one taker. At least 1.
     pub hand_overs_at_once: usize,
-    /// For how long free leases wait after a worker was first seen, in milliseconds. Workers seldom
-    /// start alone, and who takes before all have joined takes what is the others'.
+    /// Time in milliseconds for which free leases wait after a new worker was first seen. Workers
+    /// often start together, and the first one would otherwise take leases that belong to the
+    /// others.
     pub join_settle_ms: u64,
-    /// What is made level.
+    /// Balancing criterion.
     pub balance: Balance,
-    /// What only a fleet of KCL 2.x has.
+    /// Settings for a KCL 2.x fleet.
     pub kcl2: Kcl2Settings,
 }
 
@@ -64,14 +65,14 @@ impl Default for PlanSettings {
     }
 }
 
-/// What is made level.
+/// Balancing criterion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Balance {
     /// The number of leases.
     Count,
     /// The number of leases, then their bytes per second.
     Weight {
-        /// How far a worker may be from the mean before anything moves for it, in percent.
+        /// Deviation from the mean, in percent, up to which no lease moves for a worker.
         hysteresis_percent: u32,
     },
 }
@@ -79,11 +80,11 @@ pub enum Balance {
 /// KCL 2.x's own settings, with its defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kcl2Settings {
-    /// `maxLeasesToStealAtOneTime`.
+    /// `maxLeasesToStealAtOneTime`: leases stolen in one round.
     pub max_steal: usize,
-    /// `enablePriorityLeaseAssignment`.
+    /// `enablePriorityLeaseAssignment`: take very old leases before all others.
     pub very_old_first: bool,
-    /// After how many lease times without a renewal a lease is very old.
+    /// Lease times without a renewal after which a lease is very old.
     pub very_old_lease_times: u64,
 }
 
@@ -93,79 +94,80 @@ impl Default for Kcl2Settings {
     }
 }
 
-/// One thing to do. Every write is conditional on what the move carries.
+/// One planned move. Its write is conditional on the values that the move carries.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LeaseMove {
-    /// Fence a silent worker, if its counter is still the one that was watched.
+    /// Fence a silent worker, if its counter has not changed.
     Fence {
-        /// The silent worker.
+        /// Silent worker.
         worker: WorkerId,
-        /// The counter that did not move for a full lease time.
+        /// Counter that did not change for a full lease time.
         counter: u64,
     },
-    /// Take a name off a lease: mine, if its owner won't or needn't hand it over, or one on a
-    /// lease of mine, if that worker can't take it any more.
+    /// Remove a hand-over request from a lease: this worker's own, if the owner will not or need
+    /// not hand it over, or one on its own lease by a worker that can no longer take it.
     WithdrawRequest {
-        /// The lease.
+        /// Lease with the request.
         lease: LeaseKey,
-        /// The term that must still stand.
+        /// Expected term.
         term: u64,
-        /// The worker that is named.
+        /// Worker that made the request.
         taker: WorkerId,
     },
-    /// I own it and another asked for it: drain it and pass it on. It stays in the plan until
-    /// the row has passed, so a worker that is draining it already has nothing new to do.
+    /// Drain an own lease that another worker requested, and hand it over. The move stays in the
+    /// plan until the row has changed hands, so it is idempotent for a worker that is draining
+    /// already.
     HandOver {
-        /// The lease.
+        /// Lease to hand over.
         lease: LeaseKey,
-        /// My term.
+        /// Current term of this worker.
         term: u64,
-        /// Who asked.
+        /// Worker that requested it.
         to: WorkerId,
     },
-    /// It names me and I don't run it, as after a take whose reply was lost: take it again, under
-    /// a new term, and run it.
+    /// Take an owned lease again, under a new term, and run it. This worker owns it but does not
+    /// run it, as after a take whose reply was lost.
     Retake {
-        /// The lease.
+        /// Lease to take again.
         lease: LeaseKey,
-        /// The term to replace.
+        /// Term to replace.
         term: u64,
     },
-    /// It names me, I don't run it and have enough without it.
+    /// Release an owned lease that this worker does not run and does not need.
     Release {
-        /// The lease.
+        /// Lease to release.
         lease: LeaseKey,
-        /// The term to end.
+        /// Term to end.
         term: u64,
     },
     /// Take a free lease.
     Take {
-        /// The lease.
+        /// Lease to take.
         lease: LeaseKey,
-        /// The term, or KCL's counter, that must still stand.
+        /// Expected term, or KCL's expected counter.
         term: u64,
     },
-    /// Name myself on a lease, so that its owner hands it over. In KCL's layout only an owner that
-    /// does so is asked.
+    /// Request a lease, so that its owner hands it over. In KCL's layout only owners that support
+    /// hand-over are asked.
     RequestHandOver {
-        /// The lease.
+        /// Lease to request.
         lease: LeaseKey,
-        /// The term that must still stand.
+        /// Expected term.
         term: u64,
     },
     /// Take a lease from an owner that renews it, as KCL 2.x does.
     Steal {
-        /// The lease.
+        /// Lease to steal.
         lease: LeaseKey,
         /// KCL's counter. It is read again first if the scan was slow.
         counter: u64,
-        /// The owner.
+        /// Current owner.
         from: WorkerId,
     },
 }
 
 impl LeaseMove {
-    /// The lease that the move is about.
+    /// Returns the lease of the move, if it concerns one.
     pub fn lease(&self) -> Option<&LeaseKey> {
         match self {
             Self::Fence { .. } => None,
@@ -180,9 +182,10 @@ impl LeaseMove {
     }
 }
 
-/// What `me` should do now. `tie_break` is any number that differs between workers and rounds.
+/// Returns the moves that `me` should make now. `tie_break` is any number that differs between
+/// workers and rounds.
 ///
-/// A worker that is fenced, or has no row in the view, gets nothing to do.
+/// Returns no moves for a worker that is fenced or has no row in the view.
 pub fn plan(
     view: &FleetView,
     me: PlanningWorker<'_>,

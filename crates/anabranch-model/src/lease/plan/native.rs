@@ -1,7 +1,7 @@
-//! The native protocol: this worker's part of the deal.
+//! The native protocol: this worker's part of the assignment.
 //!
-//! Nothing is ever taken from an owner whose heart beats. A taker names itself and waits, and the
-//! owner passes the lease when it has drained it.
+//! A lease is never taken from an owner with a live heartbeat. A taker requests it and waits, and
+//! the owner hands the lease over after draining it.
 
 use super::affinity::{affinity, of_lease, of_worker};
 use super::assignment::{Assignment, assign};
@@ -14,14 +14,15 @@ use crate::lease::java_shuffle::JavaRandom;
 use crate::lease::worker_row::WorkerId;
 use std::cmp::Reverse;
 
-/// After how many lease times a free lease that its taker has not taken may go to anyone. A taker
-/// that could take it would have at its next look; no lease stays free for two lease times.
+/// Lease times after which any worker may take a free lease that its assignee has not taken. An
+/// assignee that could take it would have done so at its next poll. No lease stays free for two
+/// lease times.
 const LEFT_LYING_LEASE_TIMES: u64 = 1;
 
-/// A free lease waits for newcomers for so many settling times at most, however many come.
+/// Maximum time, in multiples of `join_settle_ms`, for which a free lease waits for new workers.
 const LONGEST_SETTLING: u64 = 10;
 
-/// Workers that fence a silent one later than the first, each by one step more.
+/// Maximum number of delay steps for workers that fence a silent one after the first.
 const FENCE_STEPS: u64 = 4;
 
 pub(super) fn plan(
@@ -39,7 +40,7 @@ pub(super) fn plan(
     let mut room = settings.max_leases.saturating_sub(parts.iter().map(holds).sum());
     for part in &parts {
         let planned = plan_part(view, part, me, now_ms, tie_break, settings);
-        // A part's shares know nothing of what I have in another.
+        // The shares of a part do not include leases of other parts.
         moves.extend(planned.into_iter().filter(|step| {
             let more = matches!(step, LeaseMove::Take { .. } | LeaseMove::RequestHandOver { .. });
             let fits = whole || !more || room > 0;
@@ -51,7 +52,7 @@ pub(super) fn plan(
     moves
 }
 
-/// The moves for the leases of one part of the fleet.
+/// Plans the moves for the leases of one part of the fleet.
 fn plan_part(
     view: &FleetView,
     fleet: &PlannerFleet<'_>,
@@ -66,7 +67,7 @@ fn plan_part(
     {
         deal.names = exchanges(fleet, hysteresis_percent);
     }
-    // A worker that leaves, or that reads the stream no longer, needs nothing.
+    // A worker that leaves, or that no longer reads the stream, needs no lease.
     let mut too_many = fleet.me.map_or(usize::MAX, |at| deal.surplus(at));
     let mut moves = withdrawals(view, fleet, me, now_ms, &mut too_many);
     moves.extend(stale_requests(view, fleet, me, now_ms));
@@ -78,9 +79,9 @@ fn plan_part(
     moves
 }
 
-/// Fences for silent workers. All see the silence at about the same time; so that they don't all
-/// write to one row, each silent worker has an order of those that fence it, and whoever is later
-/// in it waits a little longer.
+/// Fences silent workers. All workers notice the silence at about the same time. To keep them from
+/// all writing to one row, each silent worker has its own order of fencers, and later ones wait a
+/// little longer.
 fn fences(view: &FleetView, fleet: &PlannerFleet<'_>, now_ms: u64) -> Vec<LeaseMove> {
     let Some(me) = fleet.me else { return Vec::new() };
     let silent = |worker: &WorkerId| view.status_of(worker, now_ms) == HolderStatus::Silent;
@@ -101,14 +102,14 @@ fn fences(view: &FleetView, fleet: &PlannerFleet<'_>, now_ms: u64) -> Vec<LeaseM
     .collect()
 }
 
-/// A number that depends on both names and looks random (FNV-1a).
+/// Returns a hash of both names (FNV-1a).
 fn mix(a: &str, b: &str) -> u64 {
     a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// My names that nobody answers, that were refused, or that I need no more.
+/// Withdraws the requests of `me` that are unanswered, refused or no longer needed.
 fn withdrawals(
     view: &FleetView,
     fleet: &PlannerFleet<'_>,
@@ -120,7 +121,7 @@ fn withdrawals(
         let row = &lease.row;
         row.requested.as_ref() == Some(me.id) && row.owner.as_ref() != Some(me.id)
     });
-    // Only a living owner would answer. From a dead one the lease is taken, and that ends the name.
+    // Only a living owner can answer. The lease of a dead owner is taken, which ends the request.
     let asked = mine.filter(|lease| view.holder(lease, now_ms) == HolderStatus::Alive);
     let mut moves = Vec::new();
     for lease in asked {
@@ -128,7 +129,7 @@ fn withdrawals(
         let in_vain = lease.row.refused || waited_ms >= view.hand_over_timeout_ms();
         if in_vain || *too_many > 0 {
             moves.push(withdraw(lease, me.id));
-            // A refused lease counts for its owner already.
+            // A refused lease already counts for its owner.
             *too_many = too_many.saturating_sub(usize::from(!lease.row.refused));
         }
     }
@@ -140,8 +141,9 @@ fn withdraw(lease: &WatchedLease, taker: &WorkerId) -> LeaseMove {
     LeaseMove::WithdrawRequest { lease: key, term, taker: taker.clone() }
 }
 
-/// Names on my leases of workers that can't take them any more. They would keep others from
-/// asking. A worker that is only not listed yet may have joined just now.
+/// Withdraws requests on own leases by workers that can no longer take them, because these keep
+/// other workers from requesting. A requester without a row may have just joined, so its request
+/// stays.
 fn stale_requests(
     view: &FleetView,
     fleet: &PlannerFleet<'_>,
@@ -159,8 +161,8 @@ fn stale_requests(
     .collect()
 }
 
-/// What I owe for the leases that I own: to pass those that others asked for, and to run or give
-/// back those that I don't run.
+/// Plans the moves for own leases: hands over those that others requested, and retakes or releases
+/// those that do not run.
 fn own(fleet: &PlannerFleet<'_>, me: PlanningWorker<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
     let mut moves = Vec::new();
     for counted in &fleet.leases {
@@ -185,7 +187,8 @@ fn own(fleet: &PlannerFleet<'_>, me: PlanningWorker<'_>, too_many: &mut usize) -
     moves
 }
 
-/// A blocked shard is nobody's until its parents have ended.
+/// Releases own leases of blocked shards. A blocked shard has no owner until its parents have
+/// ended.
 fn blocked(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     let blocked = view.leases().iter().filter(|lease| lease.row.phase == LeasePhase::Blocked);
     let stray = blocked.filter(|lease| {
@@ -196,8 +199,8 @@ fn blocked(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
         .collect()
 }
 
-/// My part of the free leases: the longest free first, then those that suit me best, since those
-/// stay mine whoever else joins.
+/// Returns this worker's part of the free leases. The longest free come first, then those with the
+/// highest affinity, because these stay with this worker if others join.
 fn takes(
     view: &FleetView,
     fleet: &PlannerFleet<'_>,
@@ -216,7 +219,7 @@ fn takes(
     mine.sort_by_cached_key(|lease| (lease.free_since_ms, Reverse(suits(lease))));
     let mut left = untaken_by_assignee(view, fleet, deal, me, now_ms);
     JavaRandom::new(tie_break).shuffle(&mut left);
-    // Everyone picks up a part of what lies about, so that few pick up the same.
+    // Each worker picks up a part of the remaining leases, so that few pick up the same.
     let part = left.len().div_ceil(fleet.takers.len().max(1));
     mine.extend(left.into_iter().take(part.min(room)));
     mine.into_iter()
@@ -224,7 +227,7 @@ fn takes(
         .collect()
 }
 
-/// Whether a free lease waits for workers that may be about to join: one was new just now.
+/// Returns true if a free lease waits for further workers, because a new one has just joined.
 fn is_settling(
     fleet: &PlannerFleet<'_>,
     lease: &WatchedLease,
@@ -237,8 +240,9 @@ fn is_settling(
         && free_for_ms < settings.join_settle_ms.saturating_mul(LONGEST_SETTLING)
 }
 
-/// Free leases whose taker has left them lying: it lives, but it is stuck, or full of leases that
-/// only it knows of, because it reads other streams too or may have fewer.
+/// Returns the free leases that their assignee has not taken for a long time. It is alive, but it
+/// is stuck, or full of leases that the others do not see. That happens if it reads other streams
+/// too or has a lower maximum.
 fn untaken_by_assignee<'a>(
     view: &FleetView,
     fleet: &PlannerFleet<'a>,

@@ -1,11 +1,11 @@
-//! How many leases each worker should have.
+//! Target number of leases of each worker.
 
-/// The share of each worker, given what each has and how much of that can't be moved.
+/// Returns the share of each worker, given its leases and how many of these cannot be moved.
 ///
-/// The shares differ by at most one, apart from workers that can't get rid of more. Who already
-/// has more than the level gets the larger share, so that a remainder never moves: a level fleet
-/// stays as it is. Among the others the order decides and not what they have, so that the shares
-/// stay the same while the leases are being taken.
+/// The shares differ by at most one, except for workers that cannot give up enough. A worker that
+/// already has more than the level gets the larger share, so that a remainder never moves and a
+/// level fleet stays as it is. Among the others the order decides, not their lease counts, so that
+/// the shares stay the same while leases are being taken.
 pub(super) fn shares(
     total: usize,
     holdings: &[usize],
@@ -15,8 +15,8 @@ pub(super) fn shares(
     let mut shares = vec![0; holdings.len()];
     let mut rest = total;
     let mut workers: Vec<usize> = (0..holdings.len()).collect();
-    // A worker that can't go down to the level leaves less for the others, which lowers the
-    // level; so this repeats until everyone left can reach it.
+    // A worker that cannot go down to the level leaves less for the others, which lowers the level.
+    // Repeat until every remaining worker can reach it.
     while let Some(level) = rest.checked_div(workers.len()) {
         let highest = level + usize::from(!rest.is_multiple_of(workers.len()));
         let before = workers.len();
@@ -62,7 +62,7 @@ mod tests {
         check(6, &[1, 5, 0], &[0; 3], NO_MAX, &[2, 2, 2]);
         check(5, &[2, 1, 2], &[0; 3], NO_MAX, &[2, 1, 2]);
         check(7, &[0, 3, 4], &[0; 3], NO_MAX, &[2, 2, 3]);
-        // Whoever is quicker does not get the larger share.
+        // The faster worker does not get the larger share.
         check(7, &[0, 2, 1], &[0; 3], NO_MAX, &[3, 2, 2]);
     }
 
@@ -77,7 +77,7 @@ mod tests {
         check(10, &[6, 4, 0], &[6, 0, 0], NO_MAX, &[6, 2, 2]);
         check(10, &[6, 3, 1], &[6, 3, 0], NO_MAX, &[6, 3, 1]);
         check(4, &[2, 2, 0], &[2, 2, 0], NO_MAX, &[2, 1, 1]);
-        // The larger share goes to the worker that can't have the smaller one.
+        // The larger share goes to the worker that cannot have the smaller one.
         check(3, &[2, 2], &[0, 2], NO_MAX, &[1, 2]);
     }
 }

@@ -1,31 +1,32 @@
-//! Once the counts are level: exchanges that level the bytes per second.
+//! Exchanges that balance the bytes per second, once the counts are level.
 //!
-//! A heavy worker gives a lease to a light one and gets a lighter one back, so the counts stay as
-//! they are. Both see the same rows, so both find the same exchange, and each names itself on the
-//! lease that it gets. If only one of them does, the count is repaired like any other.
+//! A heavily loaded worker gives a lease to a lightly loaded one and gets a lighter one back, so
+//! the counts stay as they are. Both see the same rows, so both find the same exchange, and each
+//! requests the lease that it gets. If only one of them does, the count is corrected like any
+//! other.
 
 use super::assignment::{HandOverCaps, LeaseAssignment};
 use super::fleet::{LeaseStatus, PlannerFleet};
 use std::cmp::Reverse;
 
-/// What a worker carries.
+/// Load of a worker.
 #[derive(Debug)]
 struct WorkerLoad {
-    /// The worker.
     taker: usize,
-    /// The leases that it has or will have.
+    /// Number of leases that it has or will have.
     count: usize,
-    /// Their bytes per second.
+    /// Bytes per second of these leases.
     bytes: u64,
-    /// Those that can be moved: bytes per second and lease, lightest first.
+    /// Movable leases: bytes per second and lease index, lightest first.
     movable: Vec<(u64, usize)>,
 }
 
-/// Leases to be asked for and their takers, in pairs of workers.
+/// Returns the leases to request and their takers, in pairs of workers.
 ///
-/// Nothing moves while every worker is within `hysteresis_percent` of the mean. An exchange has to
-/// lower the heavier of the two by a fair part of what one lease weighs. So each one brings the
-/// fleet closer to level by a least amount, and with steady weights the exchanges come to an end.
+/// Nothing moves while every worker is within `hysteresis_percent` of the mean. An exchange must
+/// lower the heavier load by a minimum amount, derived from the average weight of a lease. Each
+/// exchange therefore brings the fleet closer to level by at least this amount, so with steady
+/// weights the exchanges end.
 pub(super) fn exchanges(fleet: &PlannerFleet<'_>, hysteresis_percent: u32) -> Vec<LeaseAssignment> {
     let mut loads = loads(fleet);
     let Some(mean) =
@@ -41,7 +42,7 @@ pub(super) fn exchanges(fleet: &PlannerFleet<'_>, hysteresis_percent: u32) -> Ve
     if !loads.iter().any(off) {
         return Vec::new();
     }
-    // What is under way has to arrive first.
+    // Workers with hand-overs in progress have to finish these first.
     let in_progress = HandOverCaps::read(fleet);
     loads.retain(|load| !in_progress.involve(fleet, load.taker));
     loads.sort_by_key(|load| Reverse((load.bytes, load.taker)));
@@ -65,7 +66,7 @@ fn loads(fleet: &PlannerFleet<'_>) -> Vec<WorkerLoad> {
     let known = fleet.leases.iter().filter_map(|counted| counted.lease.row.bytes_per_second);
     let (sum, measured) =
         known.fold((0_u64, 0), |(sum, n), bytes| (sum.saturating_add(bytes), n + 1));
-    // A lease that nobody has measured weighs as much as the others do.
+    // A lease without a measured rate counts as the average of the others.
     let usual = sum.checked_div(measured).unwrap_or(0);
     let empty = |taker| WorkerLoad { taker, count: 0, bytes: 0, movable: Vec::new() };
     let mut loads: Vec<WorkerLoad> = (0..fleet.takers.len()).map(empty).collect();
@@ -85,18 +86,18 @@ fn loads(fleet: &PlannerFleet<'_>) -> Vec<WorkerLoad> {
     loads
 }
 
-/// What two workers could exchange.
+/// A possible exchange between two workers.
 #[derive(Clone, Copy, Debug)]
 struct LeaseExchange {
-    /// The lease that the heavy worker gives.
+    /// Lease that the heavier worker gives.
     given: usize,
-    /// The lease that it gets back.
+    /// Lease that it gets back, if any.
     back: Option<usize>,
-    /// By how much the heavier of the two gets lighter.
+    /// Decrease of the larger of the two loads.
     gain: u64,
 }
 
-/// The best exchange between two workers: the one after which they are closest to each other.
+/// Returns the best exchange between two workers: the one with the smallest difference afterwards.
 fn exchange(heavy: &WorkerLoad, light: &WorkerLoad) -> Option<LeaseExchange> {
     let apart = heavy.bytes.checked_sub(light.bytes)?;
     let mut best: Option<LeaseExchange> = None;
@@ -108,11 +109,11 @@ fn exchange(heavy: &WorkerLoad, light: &WorkerLoad) -> Option<LeaseExchange> {
         }
     };
     for &given in &heavy.movable {
-        // A gift without return keeps the counts level only from the larger share to the smaller.
+        // A move without return keeps the counts level only from the larger share to the smaller.
         if heavy.count > light.count {
             consider(given, None);
         }
-        // The ideal return makes both equal; the best one stands next to it in the order.
+        // The ideal return makes both equal; the best one is next to it in sort order.
         let ideal = given.0.saturating_sub(apart / 2);
         let next = light.movable.partition_point(|back| back.0 < ideal);
         for back in light.movable[next.saturating_sub(1)..].iter().take(2) {

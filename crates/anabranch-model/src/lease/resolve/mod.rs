@@ -1,17 +1,17 @@
-//! What became of a write whose reply was lost, judged by the row read back.
+//! Resolution of a write whose reply was lost, by a read of its row.
 //!
-//! The counter alone proves nothing: another write of mine, or another worker's, may have moved
-//! it. A write is applied when the row holds what it wrote. Where that is not so, the write is
-//! either void for good or may still be on its way, and a write on its way can land after any
-//! number of read-backs. Hence three rules for who resolves:
+//! The counter alone proves nothing, because another write of this worker, or another worker, may
+//! have changed it. A write is applied if the row holds its values. Otherwise it is either void for
+//! good or may still be in flight, and a write in flight can land after any number of reads.
+//! Callers therefore follow three rules:
 //!
-//! - A retry sends the same write again, nonce included, and a retry that is refused is judged by
-//!   the row that came with the refusal, because its first copy may have landed. A heart that was
-//!   resolved this way beat when it was *first* sent.
-//! - In KCL's layout a renewal leaves nothing but a counter, which an older write of mine may
-//!   have moved instead: there the deadline counts from the oldest write not yet resolved.
-//! - An owner that sent a release or a pass delivers nothing more under that term. To go on, it
-//!   takes its own row again, which makes the late write void.
+//! - A retry sends the same write again, including its nonce. A refused retry is resolved by the
+//!   row that came with the refusal, because the first attempt may have landed. A heartbeat
+//!   resolved this way counts from its *first* sending.
+//! - In KCL's layout a renewal changes only a counter, which an older write of the same worker may
+//!   have changed instead. There the deadline counts from the oldest unresolved write.
+//! - An owner that sent a release or a hand-over delivers nothing more under that term. To
+//!   continue, it takes its own lease again, which makes the late write void.
 
 use super::checkpoint::Checkpoint;
 use super::outcome::{StoredRow, WriteRefusal};
@@ -22,20 +22,20 @@ use super::write::{LeaseChange, StreamChange, WorkerChange, Write};
 use crate::ids::ShardId;
 use crate::position::Position;
 
-/// What a read-back says about a write.
+/// Result of resolving a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Resolution {
-    /// The row holds what the write wrote.
+    /// The row holds the values of the write.
     Applied,
-    /// The row does not hold it and never will: the write's condition is false for good. It may
-    /// have been applied once and undone by others since; the row as read is what counts.
+    /// The row does not hold them and never will: the write's condition is false for good. It may
+    /// have been applied and overwritten since; the row as read is authoritative.
     NotApplied,
     /// The write may still land. Read again, or retry.
     StillUnknown,
 }
 
-/// Judges `write` by a consistent read of its row, made after the write was given up.
+/// Resolves `write` by a consistent read of its row, made after its reply was given up.
 pub fn resolve(layout: Layout, write: &Write, read: &StoredRow) -> Resolution {
     if holds(layout, write, read) {
         Resolution::Applied
@@ -46,7 +46,7 @@ pub fn resolve(layout: Layout, write: &Write, read: &StoredRow) -> Resolution {
     }
 }
 
-/// Whether the row holds what the write wrote.
+/// Returns true if the row holds the values of the write.
 fn holds(layout: Layout, write: &Write, read: &StoredRow) -> bool {
     match (write, read) {
         (
@@ -71,8 +71,9 @@ fn holds(layout: Layout, write: &Write, read: &StoredRow) -> bool {
     }
 }
 
-/// A checkpoint may be covered by another worker's request for the lease, which has a nonce of its
-/// own. Nobody but the owner writes checkpoints under its term, so the content tells.
+/// Returns true if the row holds the values of a checkpoint write. Another worker's hand-over
+/// request, which has its own nonce, may have followed it. Only the owner writes checkpoints under
+/// its term, so the content is proof.
 fn holds_checkpoint(change: &LeaseChange, lease: &Lease) -> bool {
     let (owner, term, checkpoint, pending) = match change {
         LeaseChange::Checkpoint { owner, term, to, pending, .. } => (owner, term, to, pending),
@@ -87,8 +88,8 @@ fn holds_checkpoint(change: &LeaseChange, lease: &Lease) -> bool {
         && lease.pending == *pending
 }
 
-/// KCL's rows have no nonce: owner, counter and content must all be what the write would have
-/// made them.
+/// Returns true if owner, counter and content are all as the write would have made them. KCL's rows
+/// have no nonce.
 fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
     let step = if matches!(change, LeaseChange::HandOver { .. }) { kcl::PASS_STEP } else { 1 };
     let (owner, counter) = match change {
@@ -122,13 +123,13 @@ fn is_named(lease: &Lease, taker: &WorkerId) -> bool {
     matches!(&lease.hand_over, HandOver::Requested { taker: asked } if asked == taker)
 }
 
-/// KCL keeps names of shards as a set, which forgets their order.
+/// Compares shard ids as sets: KCL stores them as a set, without order.
 fn same_set(a: &[ShardId], b: &[ShardId]) -> bool {
     a.iter().all(|shard| b.contains(shard)) && b.iter().all(|shard| a.contains(shard))
 }
 
-/// Whether a write that is not on the row can still come to be, now or after other writes. Terms,
-/// counters and checkpoints never go back, so a condition on one that was passed is false for good.
+/// Returns true if a write that is not in the row can still be applied, now or after other writes.
+/// Terms, counters and checkpoints never go back, so a condition on a past value is false for good.
 fn may_land(layout: Layout, write: &Write, read: &StoredRow) -> bool {
     let refusal = match (write, read) {
         (Write::Lease { key, change, nonce }, _) => {
@@ -144,7 +145,7 @@ fn may_land(layout: Layout, write: &Write, read: &StoredRow) -> bool {
             native::stream_after(*change, facts).err()
         }
     };
-    // Others, or older writes of mine, can bring about what these lack.
+    // Other workers, or older writes of this one, can still satisfy these conditions.
     refusal.is_none_or(|why| {
         matches!(
             why,

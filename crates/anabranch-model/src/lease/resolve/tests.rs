@@ -1,4 +1,4 @@
-//! What a read-back proves about each write whose reply was lost.
+//! Evidence of a read for each write whose reply was lost.
 
 use super::{Resolution, resolve};
 use crate::hash::{HashKey, HashRange};
@@ -48,7 +48,8 @@ fn fence(counter: u64, nonce: u64) -> Write {
     Write::worker(&id("a"), WorkerChange::Fence { counter }, Nonce(nonce))
 }
 
-/// A table with a lease that `a` owns under term 1 and, if there are hearts, the worker `a`.
+/// A table with a lease that `a` owns under term 1 and, if the layout has worker rows, the worker
+/// `a`.
 fn owned(layout: Layout) -> LeaseTable {
     let mut table = LeaseTable::new(layout);
     let range = HashRange::new(HashKey(0), HashKey(9)).unwrap();
@@ -77,7 +78,7 @@ fn read(table: &LeaseTable, write: &Write) -> StoredRow {
     }
 }
 
-/// What the read-back says about `write` after others were applied, in their order.
+/// Checks the resolution of `write` after other writes were applied in order.
 fn check(layout: Layout, applied: &[&Write], write: &Write, expected: Resolution) {
     let mut table = owned(layout);
     for other in applied {
@@ -126,18 +127,19 @@ fn another_workers_write_is_never_taken_for_mine() {
         check(layout, &[&theirs], &checkpoint, NotApplied);
         check(layout, &[&theirs], &hold("a", 1).release(Nonce(13)), NotApplied);
     }
-    // A pass to me leaves the same owner and term as my take would have: not by this write.
+    // A hand-over to this worker leaves the same owner and term as its take would have, but not by
+    // this write.
     let pass = hold("a", 1).hand_over(&id("b"), Nonce(14));
     check(Native, &[&name("b", 1, 9), &pass], &take("b", 1, 10), NotApplied);
 }
 
 #[test]
 fn another_write_of_mine_is_never_taken_for_this_one() {
-    // Two beats for one counter: the first one landed late, so the second one never counts.
+    // Two heartbeats for one counter: the first one landed late, so the second one never counts.
     check(Native, &[&beat(0, 10)], &beat(0, 11), NotApplied);
     check(Native, &[&beat(0, 10)], &beat(0, 10), Applied);
     check(Native, &[&fence(0, 20)], &beat(0, 11), NotApplied);
-    // A late renewal moved the counter to where this checkpoint would have put it.
+    // A late renewal changed the counter to the value that this checkpoint would have written.
     let checkpoint = hold("a", 1).checkpoint(start(), at(5), None, Nonce(0));
     check(Kcl, &[&hold("a", 1).renew(Nonce(0))], &checkpoint, NotApplied);
     check(Kcl, &[&hold("a", 1).renew(Nonce(0))], &hold("a", 1).end(start(), Nonce(0)), NotApplied);
@@ -156,7 +158,7 @@ fn a_checkpoint_is_known_again_under_another_workers_request() {
 fn a_pass_is_void_once_the_owner_took_its_row_again_and_not_before() {
     let pass = hold("a", 1).hand_over(&id("b"), Nonce(10));
     check(Native, &[&name("b", 1, 9)], &pass, StillUnknown);
-    // The taker may ask again, and then a late pass lands.
+    // The taker may request again, and then a late hand-over lands.
     check(Native, &[], &pass, StillUnknown);
     check(Native, &[&name("b", 1, 9), &hold("a", 1).retake(Nonce(11))], &pass, NotApplied);
 }

@@ -1,4 +1,4 @@
-//! Which rows are missing, given the shards of the stream and the rows that exist.
+//! Shard sync: the lease rows to create, given the shards of the stream and the existing rows.
 
 use super::row::{Lease, NewLease};
 use crate::coverage;
@@ -8,14 +8,14 @@ use crate::lineage::{Inconsistency, Lineage, Shard};
 use crate::position::{Position, StartPosition};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the workers of an application keep their rows.
+/// Protocol by which the workers of an application store their rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// Our own layout.
+    /// The native layout.
     Native {
-        /// When the application was first started, by the service's clock, in milliseconds since
-        /// 1970. `LATEST` means this moment, for every worker and for ever: a shard that is idle
-        /// until a restart would else lose what arrives during it.
+        /// First start of the application, by the service's clock, in milliseconds since the Unix
+        /// epoch. `LATEST` means this time, permanently and for every worker. Otherwise a shard
+        /// that is idle until a restart would lose the records that arrive during it.
         t0_ms: u64,
     },
     /// The rows and rules of KCL 1.x and 2.x, shared with Java workers.
@@ -23,7 +23,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What `start` means under this protocol.
+    /// Returns the meaning of `start` under this protocol.
     fn resolve(self, start: StartPosition) -> StartPosition {
         match (self, start) {
             (Self::Native { t0_ms }, StartPosition::Latest) => StartPosition::AtTimestamp(t0_ms),
@@ -32,36 +32,36 @@ impl Protocol {
     }
 }
 
-/// What to do about a listed child whose parent is still open.
+/// Handling of a listed child whose parent is still open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnInconsistentChild {
-    /// Make no row at all and say why.
+    /// Create no rows and return an error.
     Refuse,
-    /// Make the other rows, and leave the child to a later sync.
+    /// Create the other rows, and leave the child to a later sync.
     Skip,
 }
 
-/// Why no row can be made.
+/// Reason why no row can be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SyncError {
-    /// A child is listed and its parent is open: the list was read in the middle of a reshard.
+    /// A child of an open parent is listed: the list was read in the middle of a reshard.
     #[error("the shard list cannot be used: {0}; list the shards again")]
     InconsistentChild(Inconsistency),
-    /// The first list leaves keys out, so the application would never read them.
+    /// The first list has holes in the hash range, so the application would never read these keys.
     #[error("the first shard list lacks the keys {holes:?}; list the shards again")]
     IncompleteList {
-        /// The keys that no listed shard takes.
+        /// Hash ranges that no listed shard covers.
         holes: Vec<HashRange>,
     },
 }
 
-/// The rows to make, oldest shard first. An empty list makes none.
+/// Returns the rows to create, oldest shard first. An empty list creates none.
 ///
 /// Without rows, `lineage` is the list filtered by the start position, and this is [`first_sync`].
-/// With rows, `lineage` is a full list, and the missing rows are KCL's: of what has no row, the one
-/// oldest layer that is to be read, so that everything younger gets its row when its parents end. A
-/// child that lost its row although its parent ended gets one too, as [`forgotten`] says; KCL
-/// leaves that one out.
+/// With rows, `lineage` is a full list, and the missing rows are those of KCL. Of the shards
+/// without rows, these are the oldest layer that has to be read; younger shards get their rows when
+/// their parents end. A child that lost its row although its parent ended also gets one, as
+/// [`forgotten`] describes. KCL does not recreate that row.
 pub fn sync(
     lineage: &Lineage,
     rows: &[Lease],
@@ -104,12 +104,12 @@ pub fn sync(
     Ok(oldest_first(made.collect()))
 }
 
-/// The rows of an application that has none: one for every shard that was open at the start
-/// position, which is what the filtered list holds.
+/// Returns the rows of an application without any: one for every shard that was open at the start
+/// position, which are the shards in the filtered list.
 ///
-/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then. A
-/// list that leaves keys out, an empty one too, is an error, so that nobody takes this sync for
-/// done.
+/// A worker that finds the first sync unfinished repeats it, regardless of the rows that exist by
+/// then. A list with holes in the hash range, including an empty one, is an error, so that the sync
+/// is not taken as done.
 pub fn first_sync(
     filtered: &Lineage,
     start: StartPosition,
@@ -150,10 +150,11 @@ fn inconsistent_children(
 /// Returns the rows of children that were lost, oldest shard first. `lineage` is a full list that
 /// was read before `rows`.
 ///
-/// The end of a shard is written after its children's rows. So a listed child without a row, of a
-/// parent whose row has ended, had one. Our own layout removes a row only after its shard is
-/// trimmed; KCL removes that of a finished shard once its children have begun, and then their rows,
-/// or those of their descendants, prove the shard over. Java's workers never make such a row again.
+/// The end of a shard is written after its children's rows. A listed child without a row, whose
+/// parent's row has ended, therefore had one. The native layout removes a row only after its shard
+/// is trimmed. KCL removes the row of a finished shard once its children have begun; the rows of
+/// these or of their descendants then prove that the shard is over. Java workers never recreate a
+/// lost row.
 pub fn forgotten(lineage: &Lineage, rows: &[Lease]) -> Vec<NewLease> {
     let over = over(lineage, rows);
     let children: BTreeSet<_> = forgotten_children(lineage, rows, &over).collect();
@@ -173,16 +174,17 @@ fn forgotten_children<'a>(
     children.filter(move |child| !leased.contains(child) && !over.contains(child))
 }
 
-/// The shards that the rows prove to be over, ended or before the start position, whether they have
-/// rows of their own or not.
+/// Returns the shards, with or without rows, that the rows prove to be over: ended, or before the
+/// start position.
 ///
-/// A row is made at the start position or by the end of a parent, so the row of a split child
-/// proves its parent over, and that of a merged child only one of its two. A row that has moved
-/// proves all parents over, because the gate let it start. Whatever comes before an ended shard is
-/// over.
+/// A row is created at the start position or by the end of a parent. The row of a split child
+/// therefore proves that its parent is over, and that of a merged child only that one of its two
+/// parents is. A row that has advanced proves that all parents are over, because the gate let it
+/// start. All ancestors of an ended shard are over.
 ///
-/// Without this, a lost row of one split child would bring back the whole history before the split,
-/// as it does in KCL from `TRIM_HORIZON`; KCL's test of that case is switched off.
+/// Without this rule, a lost row of one split child would make the application read the whole
+/// history before the split again. KCL does so from `TRIM_HORIZON`, and its test of that case is
+/// disabled.
 fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
     let mut over = BTreeSet::new();
     let mut next: Vec<&ShardId> = rows
@@ -198,17 +200,16 @@ fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
     over
 }
 
-/// Returns the shards whose rows come with the end of a shard that the list lacks. That end puts
-/// them at the trim horizon, where a sync would put them at the start position and could leave
-/// records out.
+/// Returns the shards whose rows will be created by the end of an unlisted shard. That end creates
+/// them at the trim horizon. A sync would create them at the start position and could skip records.
 fn awaited<'a>(lineage: &'a Lineage, rows: &[Lease]) -> BTreeSet<&'a ShardId> {
     let unlisted = rows.iter().filter(|row| !row.is_ended() && !lineage.names(&row.key.shard));
     let heirs = unlisted.filter_map(|row| lineage.successors(&row.key.shard, row.range.as_ref()));
     heirs.flatten().map(|heir| &heir.id).collect()
 }
 
-/// Returns the keys that the unfinished rows stand for. `None` if the list does not tell those of a
-/// row that does not tell them itself.
+/// Returns the hash ranges covered by the unfinished rows. Returns `None` if the range of a row is
+/// neither in the row nor known from the list.
 pub fn covered(lineage: &Lineage, rows: &[Lease]) -> Option<Vec<HashRange>> {
     let mut keys = Vec::new();
     for row in rows.iter().filter(|row| !row.is_ended()) {
@@ -220,40 +221,40 @@ pub fn covered(lineage: &Lineage, rows: &[Lease]) -> Option<Vec<HashRange>> {
     Some(keys)
 }
 
-/// How a shard stands to the rows that exist.
+/// Relation of a shard to the existing rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowStatus {
-    /// It has a row, or its row will come when a parent that has or gets one ends.
+    /// It has a row, or gets one by the end of a parent that has or gets one.
     Descendant,
-    /// It comes from no row, and it is to be read: its row is to be made once a child asks.
+    /// It descends from no row and has to be read: its row is created once a child requires it.
     ToBeMade,
-    /// It comes from no row, and it is over or lies before the start position.
+    /// It descends from no row, and it is over or before the start position.
     Foreign,
 }
 
-/// The search for shards that need a row, from each open shard up to its oldest ancestors.
+/// Search for shards that need a row, from each open shard up to its oldest ancestors.
 struct MissingRows<'a> {
-    /// A full list of the shards.
+    /// Full list of the shards.
     lineage: &'a Lineage,
-    /// The shards that have a row.
+    /// Shards with a row.
     leased: BTreeSet<&'a ShardId>,
-    /// The shards whose rows come with the end of a shard that the list lacks.
+    /// Shards whose rows will be created by the end of an unlisted shard.
     awaited: BTreeSet<&'a ShardId>,
-    /// The shards that the rows prove to be over.
+    /// Shards that the rows prove to be over.
     over: BTreeSet<&'a ShardId>,
-    /// Whether the start position lies in the past, so that closed shards are to be read too.
+    /// True if the start position is in the past, so that closed shards are read too.
     from_the_past: bool,
-    /// What was found of each shard that the walk has passed.
+    /// Status of each visited shard.
     standing: BTreeMap<&'a ShardId, RowStatus>,
-    /// The shards that need a row.
+    /// Shards that need a row.
     found: BTreeSet<&'a ShardId>,
 }
 
 impl<'a> MissingRows<'a> {
     /// Finds the rows that an open shard needs: its own, or those of its ancestors.
     ///
-    /// The walk passes parents before children and stops at rows, because whoever made a row made
-    /// those of its ancestors too.
+    /// The walk visits parents before children and stops at rows, because a sync that created a row
+    /// also created those of its ancestors.
     fn visit(&mut self, open: &'a ShardId) {
         let leased = &self.leased;
         for id in self.lineage.oldest_first(open, |id| leased.contains(id)) {
@@ -277,8 +278,8 @@ impl<'a> MissingRows<'a> {
             let to_be_read = self.from_the_past && !self.over.contains(id);
             return if to_be_read { RowStatus::ToBeMade } else { RowStatus::Foreign };
         }
-        // The shard will be read after one parent, so the other one must not be left out: it is
-        // read too, from the start position.
+        // The shard will be read after one parent, so the other one is read too, from the start
+        // position.
         for parent in parents {
             if self.standing_of(parent) != RowStatus::Descendant && !self.over.contains(parent) {
                 self.found.insert(parent);
@@ -287,7 +288,8 @@ impl<'a> MissingRows<'a> {
         RowStatus::Descendant
     }
 
-    /// A parent that is not listed, or that a cycle put after its child, counts as foreign.
+    /// Returns the status of a shard. A parent that is not listed, or that a cycle put after its
+    /// child, counts as foreign.
     fn standing_of(&self, id: &ShardId) -> RowStatus {
         self.standing.get(id).copied().unwrap_or(RowStatus::Foreign)
     }

@@ -1,4 +1,4 @@
-//! Which rows a sync makes: KCL's own cases on KCL's own graphs, and ours.
+//! Rows created by a sync: KCL's cases on KCL's graphs, and Anabranch's own.
 
 use super::{OnInconsistentChild, Protocol, SyncError, covered, first_sync, forgotten, sync};
 use crate::lease::row::{Lease, NewLease};
@@ -23,7 +23,7 @@ fn unfinished(lines: &[Line], indexes: &[u32]) -> Vec<Lease> {
     indexes.iter().map(|index| row(lines, *index, Position::TrimHorizon)).collect()
 }
 
-/// The shards that get a row; all of them must start where `start` says.
+/// Returns the shards that get a row, and checks that all of them start at `start`.
 fn rows_made(lines: &[Line], rows: &[Lease], start: StartPosition, protocol: Protocol) -> Vec<u32> {
     let made = sync(&graph(lines), rows, start, protocol, Refuse).unwrap();
     let expected: Position = match (start, protocol) {
@@ -38,7 +38,7 @@ fn rows_made(lines: &[Line], rows: &[Lease], start: StartPosition, protocol: Pro
     made.iter().map(|lease| lease.shard.index().unwrap()).collect()
 }
 
-/// One table of KCL: graph, shards with rows, shards that get one.
+/// A KCL test case: graph, shards with rows, shards that get one.
 type Case<'a> = (&'a [Line], &'a [u32], &'a [u32]);
 
 const FROM_LATEST: &[Case<'_>] = &[
@@ -97,7 +97,7 @@ fn latest_means_the_first_start_in_our_own_layout() {
     check(FROM_THE_PAST, AtTimestamp(7), NATIVE);
 }
 
-/// A graph, and the shards of it that a filtered list holds.
+/// Filters a graph by the shards of a filtered list.
 fn filtered(lines: &[Line], held: &[u32]) -> Vec<Line> {
     lines.iter().copied().filter(|line| held.contains(&line.0)).collect()
 }
@@ -124,7 +124,7 @@ fn a_first_list_that_leaves_keys_out_makes_no_row() {
     let holes = vec![range(500, 799)];
     let got = sync(&graph(&lines), &[], Latest, Kcl2, Skip);
     assert_eq!(got, Err(SyncError::IncompleteList { holes }));
-    // With rows, the list is a full one; what it lacks is not this function's concern.
+    // With rows, the list is a full one; holes in it are not checked here.
     assert_eq!(rows_made(&lines, &unfinished(A, &[4, 8]), Latest, Kcl2), [10]);
 }
 
@@ -157,7 +157,7 @@ fn closed_shards_without_rows_are_left_alone() {
     }
 }
 
-/// Shard 2 is merged of 0 and 1; shard 9 is there to have a row.
+/// Shard 2 is merged from 0 and 1; shard 9 provides a row.
 const MERGED: &[Line] = &[
     (0, None, None, (0, 99), (1, 2)),
     (1, None, None, (100, 199), (1, 2)),
@@ -197,7 +197,7 @@ fn a_row_that_was_started_proves_both_merged_parents_over() {
     assert_eq!(rows_made(split, &[row(split, 3, at)], TrimHorizon, Kcl2), [4]);
     // The tombstone of 0 does not bring back 1.
     assert_eq!(rows_made(split, &unfinished(split, &[0, 3]), TrimHorizon, Kcl2), [0u32; 0]);
-    // A merged child's row alone leaves one of the two parents in doubt, so nothing is left out.
+    // A merged child's row alone leaves one of the two parents in doubt, so no parent is left out.
     let chain = &B[..6];
     let merged_again: Vec<Line> = [chain, &[(11, Some(3), None, (0, 9), (1150, OPEN))]].concat();
     let unsure = rows_made(&merged_again, &unfinished(chain, &[5]), TrimHorizon, Kcl2);
@@ -211,7 +211,7 @@ fn trimmed_parents_are_not_looked_for() {
     for start in [Latest, TrimHorizon, AtTimestamp(7)] {
         let rows = unfinished(MERGED, &[9]);
         assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [2]);
-        // An unfinished row of a trimmed parent is still to bring the row of the child.
+        // The end of a trimmed parent with an unfinished row will create the child's row.
         let mut rows = unfinished(MERGED, &[9]);
         rows.push(row(MERGED, 0, Position::TrimHorizon));
         assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [0u32; 0]);
@@ -239,7 +239,7 @@ fn rows_without_a_range_stand_for_all_keys_that_they_may_have() {
     check(&[(2, true), (9, false)], Some(&[(0, 199), (200, MAX)]));
     check(&[(1, false)], Some(&[(0, 199)]));
     check(&[(1, true), (9, true)], Some(&[(100, 199), (200, MAX)]));
-    // A shard that is younger than the list takes none of its keys.
+    // A shard that is younger than the list covers none of its keys.
     check(&[(11, false)], Some(&[]));
 }
 
@@ -281,7 +281,7 @@ fn a_crash_between_two_creates_leaves_the_rest_to_the_next_sync() {
         for start in [Latest, TrimHorizon] {
             let mut rows = unfinished(lines, rows);
             let whole = rows_made(lines, &rows, start, Kcl2);
-            // Each sync makes its first row and dies.
+            // Each sync creates its first row and crashes.
             let mut made = Vec::new();
             while let [first, ..] = rows_made(lines, &rows, start, Kcl2)[..] {
                 made.push(first);
@@ -319,13 +319,13 @@ fn the_removed_row_of_a_finished_child_stays_away() {
     // 2 was split into 3 and 4, which were merged into 5.
     check(&[(2, end)], &[3, 4]);
     check(&[(2, end), (4, at)], &[3]);
-    // 4 has ended and 5 has its row, but nothing of it is done yet: 3 may be unread.
+    // 4 has ended and 5 has its row, but nothing of it is processed yet: 3 may be unread.
     check(&[(2, end), (4, end), (5, begin)], &[3]);
-    // 5 went through its gate, so 3 was finished, and its row removed by an old version of KCL.
+    // 5 passed its gate, so 3 was finished, and its row was removed by an old version of KCL.
     check(&[(2, end), (4, end), (5, at)], &[]);
     check(&[(2, end), (4, end), (6, begin), (7, begin)], &[]);
     check(&[(2, end), (4, end), (8, at)], &[]);
-    // The row of a split child is proof enough of its parent's end.
+    // The row of a split child is sufficient proof of its parent's end.
     check(&[(5, end), (7, end), (6, at)], &[8]);
     check(&[(5, end), (7, end), (9, begin)], &[]);
     check(&[(0, end), (3, begin)], &[]);

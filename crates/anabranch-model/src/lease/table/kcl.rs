@@ -1,30 +1,34 @@
-//! The rules of KCL 2.x's table.
+//! Rules of KCL 2.x's lease table.
 //!
-//! The counter of a lease is its heart and its fence: every write of an owner moves it, and a
-//! condition on it is a condition on everything that happened before.
+//! The counter of a lease is both its heartbeat and its fencing token. Every write of an owner
+//! increments it, so a condition on it covers everything that happened before.
 //!
-//! | write | needs | does |
+//! | write | condition | effect |
 //! |---|---|---|
 //! | create | no row | row without an owner, counter 0 |
-//! | renew | the counter | counter + 1 |
-//! | take | the counter, whoever owns it | owner, counter + 1, switches + 1 if another owned it, hand-over forgotten |
-//! | release (evict) | the counter and the owner | no owner, counter + 1, hand-over forgotten |
-//! | name | the counter as listed, another owner that hands over, nobody else named, not refused | taker named |
-//! | withdraw | the counter as listed, that taker named | nobody named |
-//! | refuse, unrefuse | the counter and the owner | hand-over refused, or open again, counter + 1 |
-//! | pass | the counter and the owner, that taker named | owner = taker, counter + 2, switches + 1 |
-//! | checkpoint, end | the counter | checkpoint, pending, switches = 0, counter + 1 |
-//! | note children, note range | a row | the note |
-//! | delete | nothing | no row |
+//! | renew | counter | counter + 1 |
+//! | take | counter, any owner | owner, counter + 1, switches + 1 if new, hand-over cleared |
+//! | release (evict) | counter and owner | no owner, counter + 1, hand-over cleared |
+//! | request hand-over | counter as listed, hand-over possible (see below) | taker set |
+//! | withdraw request | counter as listed, request of that taker | no request |
+//! | refuse, allow hand-over | counter and owner | hand-over refused or open, counter + 1 |
+//! | hand over | counter, owner, request of taker | owner = taker, counter + 2, switches + 1 |
+//! | checkpoint, end | counter | checkpoint, pending, switches = 0, counter + 1 |
+//! | note children, note range | a row | children or range set |
+//! | delete | none | no row |
 //!
-//! Java's evict looks at the owner only. An evict that arrives late would then end a later time of
-//! the same owner and set the counter back, so ours asks for the counter too. Java workers see no
-//! difference. There are no worker rows and no facts; a 2.x worker would not survive rows that are
-//! not leases.
+//! Java's evict checks the owner only. A late evict would then end a later ownership of the same
+//! owner and set the counter back, so this layout also checks the counter. Java workers see no
+//! difference. There are no worker rows and no stream facts, because a 2.x worker fails on rows
+//! that are not leases.
 //!
-//! Hand-over is ours alone, between workers whose ids say so ([`WorkerId::supports_hand_over`]). Java's
-//! writes leave it on the row, so it counts only while the owner is such a worker, and every take
-//! by a worker of ours forgets it. A name moves no counter: it would look like a renewal.
+//! A hand-over is possible if another worker that supports it owns the lease, no other worker has
+//! requested it, and the owner has not refused it.
+//!
+//! Hand-over exists only between Anabranch workers, whose ids say so
+//! ([`WorkerId::supports_hand_over`]). Java's writes leave it on the row, so it counts only while
+//! the owner is such a worker, and every take by an Anabranch worker clears it. A request does not
+//! change the counter, because that would look like a renewal.
 
 use crate::lease::checkpoint::{Checkpoint, PendingCheckpoint};
 use crate::lease::outcome::WriteRefusal;
@@ -33,11 +37,12 @@ use crate::lease::worker_row::WorkerId;
 use crate::lease::write::LeaseChange;
 use crate::position::Position;
 
-/// How far a pass moves the counter. A taker whose own take had no answer would mistake a pass of one
-/// step for it, and count its time from a moment at which the counter stood still.
+/// Counter increment of a hand-over. If it were 1, a taker whose own take had no reply would
+/// mistake the hand-over for that take. It would then count its lease time from a moment at which
+/// the counter was not renewed.
 pub const PASS_STEP: u64 = 2;
 
-/// The lease after `change`, or which part of the condition is false.
+/// Returns the lease after `change`, or the part of the condition that is false.
 pub fn lease_after(
     key: &LeaseKey,
     change: &LeaseChange,
@@ -111,7 +116,7 @@ pub fn lease_after(
     Ok(Some(lease))
 }
 
-/// Moves the counter, if it is what the writer knew.
+/// Increments the counter, if it has the expected value.
 fn step(lease: &mut Lease, counter: u64) -> Result<(), WriteRefusal> {
     at_counter(lease, counter)?;
     lease.term += 1;
@@ -156,7 +161,7 @@ fn take(lease: &mut Lease, taker: &WorkerId) {
     lease.hand_over = HandOver::None;
 }
 
-/// The row has one position: lanes resume at the lowest.
+/// Sets the checkpoint. The row has one position: all lanes resume at the lowest.
 fn note(lease: &mut Lease, position: Position, pending: Option<PendingCheckpoint>) {
     lease.checkpoint = Checkpoint::at(position);
     lease.pending = pending;

@@ -1,10 +1,10 @@
-//! The rules of a lease table: what each write needs and what it does.
+//! Rules of a lease table: the condition and the effect of each write.
 //!
-//! Each layout is a set of pure transitions from one row to the next. [`LeaseTable`] keeps whole
-//! applications by them: it is the memory store, and the reference that other stores are held
-//! against. A store with transactions reads the row, calls the same transition and writes the row
-//! back; a store with conditional writes states the same condition in its own language, and learns
-//! from the transition why a condition failed.
+//! Each layout is a set of pure transitions from one row to the next. [`LeaseTable`] applies them
+//! to all rows of an application: it is the memory store and the reference for other stores. A
+//! store with transactions reads the row, calls the same transition and writes the row back. A
+//! store with conditional writes expresses the same condition in its own language, and uses the
+//! transition to find the reason for a failed condition.
 
 pub mod native;
 pub mod kcl;
@@ -17,17 +17,19 @@ use super::write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
 
-/// How an application's rows are laid out, and which rules hold.
+/// Layout of an application's rows, and the rules for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Layout {
-    /// Ours: workers have hearts, leases have terms. One beat per worker, whatever it owns.
+    /// Anabranch's own: workers have heartbeats, leases have terms. One heartbeat per worker,
+    /// however many leases it owns.
     Native,
-    /// That of KCL 1.x and 2.x: each lease is its own heart, and its counter is the fence.
+    /// The layout of KCL 1.x and 2.x: each lease has its own heartbeat, and its counter is the
+    /// fencing token.
     Kcl,
 }
 
 impl Layout {
-    /// The lease after `change`, or which part of the condition is false.
+    /// Returns the lease after `change`, or the part of the condition that is false.
     pub fn lease_after(
         self,
         key: &LeaseKey,
@@ -45,18 +47,18 @@ impl Layout {
 /// All rows of one application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseTable {
-    /// Which rules hold.
+    /// Layout of the rows.
     layout: Layout,
-    /// The facts that are kept once.
+    /// Facts stored once.
     application: ApplicationFacts,
-    /// The hearts, by id.
+    /// Worker rows, by id.
     workers: BTreeMap<WorkerId, WorkerRow>,
-    /// The leases, by stream and shard.
+    /// Leases, by stream and shard.
     leases: BTreeMap<LeaseKey, Lease>,
 }
 
 impl LeaseTable {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -66,37 +68,37 @@ impl LeaseTable {
         }
     }
 
-    /// Which rules hold.
+    /// Returns the layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The facts that are kept once.
+    /// Returns the facts stored once.
     pub fn application(&self) -> &ApplicationFacts {
         &self.application
     }
 
-    /// All workers, by id.
+    /// Returns all workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = &WorkerRow> {
         self.workers.values()
     }
 
-    /// One worker.
+    /// Returns a worker's row.
     pub fn worker(&self, id: &WorkerId) -> Option<&WorkerRow> {
         self.workers.get(id)
     }
 
-    /// The leases of a stream, by shard.
+    /// Returns the leases of a stream, by shard.
     pub fn leases(&self, stream: &StreamName) -> impl Iterator<Item = &Lease> {
         self.leases.values().filter(move |lease| lease.key.stream == *stream)
     }
 
-    /// One lease.
+    /// Returns a lease.
     pub fn lease(&self, key: &LeaseKey) -> Option<&Lease> {
         self.leases.get(key)
     }
 
-    /// Applies one write, if its condition holds.
+    /// Applies a write if its condition holds.
     pub fn apply(&mut self, write: &Write) -> WriteOutcome {
         let outcome = match write {
             Write::Lease { key, change, nonce } => self.change_lease(key, change, *nonce),

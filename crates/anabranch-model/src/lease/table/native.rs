@@ -1,25 +1,26 @@
-//! The rules of the native layout.
+//! Rules of the native layout.
 //!
-//! | write | needs | does |
+//! | write | condition | effect |
 //! |---|---|---|
 //! | create | no row | row without an owner, term 0 |
-//! | take | the term as listed | owner, term + 1, hand-over forgotten |
-//! | release | owner and term | no owner, term + 1, hand-over forgotten |
-//! | name | the term as listed, another owner, nobody named, not refused | taker named |
-//! | withdraw | the term as listed, that taker named | nobody named |
-//! | refuse, unrefuse | owner and term | hand-over refused, or open again |
-//! | pass | owner and term, that taker named | owner = taker, term + 1 |
-//! | checkpoint, end | owner and term, the checkpoint that it replaces | checkpoint, pending, rate |
-//! | note children, note range | a row | the note |
-//! | delete | the term as listed, the shard's end | no row |
+//! | take | term as listed | owner, term + 1, hand-over cleared |
+//! | release | owner and term | no owner, term + 1, hand-over cleared |
+//! | request hand-over | term as listed, another owner, no other request, not refused | taker set |
+//! | withdraw request | term as listed, request of that taker | no request |
+//! | refuse or allow hand-over | owner and term | hand-over refused, or open again |
+//! | hand over | owner and term, request of that taker | owner = taker, term + 1 |
+//! | checkpoint | owner and term, the replaced checkpoint | checkpoint, pending, rate |
+//! | end | owner and term, the replaced checkpoint | checkpoint at the end, no pending |
+//! | note children, note range | a row | children or range set |
+//! | delete | term as listed, the shard's end | no row |
 //! | join | no row | alive, counter 0, the worker's lease time |
-//! | beat | not fenced, the counter as known | counter + 1 |
-//! | reads | not fenced, the counter as known | streams, counter + 1 |
-//! | retire | not fenced, the counter as known | leaving, counter + 1 |
-//! | fence, leave | not fenced, the counter as watched or known | fenced |
-//! | delete worker | fenced, and no lease names it | no row |
+//! | heartbeat | not fenced, counter as known | counter + 1 |
+//! | set streams | not fenced, counter as known | streams, counter + 1 |
+//! | announce leaving | not fenced, counter as known | leaving, counter + 1 |
+//! | fence, leave | not fenced, counter as watched or known | fenced |
+//! | delete worker | fenced, and it owns no lease | no row |
 //!
-//! Every write leaves its nonce on the row.
+//! Every lease and worker write stores its nonce in the row.
 
 use crate::ids::StreamName;
 use crate::lease::application::StreamFacts;
@@ -30,7 +31,7 @@ use crate::lease::worker_row::{WorkerId, WorkerRow, WorkerState};
 use crate::lease::write::{LeaseChange, Nonce, StreamChange, WorkerChange};
 use crate::position::Position;
 
-/// The lease after `change`, or which part of the condition is false.
+/// Returns the lease after `change`, or the part of the condition that is false.
 pub fn lease_after(
     key: &LeaseKey,
     change: &LeaseChange,
@@ -107,9 +108,9 @@ pub fn lease_after(
     Ok(Some(lease))
 }
 
-/// The worker after `change`, or which part of the condition is false.
+/// Returns the worker after `change`, or the part of the condition that is false.
 ///
-/// That no lease names a worker whose row goes is left to the caller, who sees the leases.
+/// The caller, which has the leases, must check that a worker whose row is deleted owns no lease.
 pub fn worker_after(
     id: &WorkerId,
     change: &WorkerChange,
@@ -152,7 +153,7 @@ pub fn worker_after(
     Ok(Some(worker))
 }
 
-/// The facts about a stream after `change`, or which part of the condition is false.
+/// Returns the facts about a stream after `change`, or the part of the condition that is false.
 pub fn stream_after(
     change: StreamChange,
     facts: Option<&StreamFacts>,
@@ -206,7 +207,7 @@ fn named(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     }
 }
 
-/// The only place where a term moves.
+/// Changes the owner. This is the only place where a term changes.
 fn change_hands(lease: &mut Lease, owner: Option<&WorkerId>) {
     lease.owner = owner.cloned();
     lease.term += 1;

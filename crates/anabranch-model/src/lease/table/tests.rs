@@ -1,4 +1,4 @@
-//! The rules of both layouts by example.
+//! Rules of both layouts by example.
 
 use super::{Layout, LeaseTable};
 use crate::hash::{HashKey, HashRange};
@@ -101,7 +101,7 @@ fn stream(change: StreamChange) -> Write {
     Write::stream(&key().stream, change)
 }
 
-/// A table on which every write of `before` was applied.
+/// Returns a table to which every write of `before` was applied.
 fn table(layout: Layout, before: &[Write]) -> LeaseTable {
     let mut table = LeaseTable::new(layout);
     for write in before {
@@ -111,8 +111,8 @@ fn table(layout: Layout, before: &[Write]) -> LeaseTable {
     table
 }
 
-/// Applies the last write after the others: it is refused as `expected`, or done, and a refusal
-/// leaves no trace.
+/// Checks that the last write, after the others, is refused as `expected` or applied. A refusal
+/// must leave the table unchanged.
 fn check(layout: Layout, writes: &[Write], expected: Option<WriteRefusal>) {
     let (write, before) = writes.split_last().unwrap();
     let mut table = table(layout, before);
@@ -128,7 +128,7 @@ fn check(layout: Layout, writes: &[Write], expected: Option<WriteRefusal>) {
     }
 }
 
-/// The lease after writes that are all applied.
+/// Returns the lease after writes that are all applied.
 fn after(layout: Layout, writes: &[Write]) -> Lease {
     table(layout, writes).lease(&key()).unwrap().clone()
 }
@@ -168,7 +168,7 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
         (&[name("b", 1), hold("a", 1).hand_over(&id("c"), nonce)], Some(NotRequested)),
         (&[name("b", 1), hold("c", 1).hand_over(&id("b"), nonce)], Some(NotOwner)),
         (&[name("b", 1), hold("a", 0).hand_over(&id("b"), nonce)], Some(TermMoved)),
-        // The late pass of an owner that took its own row again.
+        // The late hand-over of an owner that took its own lease again.
         (&[name("b", 1), take("a", 1), hold("a", 1).hand_over(&id("b"), nonce)], Some(TermMoved)),
         (
             &[name("b", 1), take("a", 1), hold("a", 2).hand_over(&id("b"), nonce)],
@@ -315,14 +315,14 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
         (&[take("b", 1), checkpoint("a", 1, start(), at(1))], Some(TermMoved)),
         (&[checkpoint("a", 1, start(), at(1)), hold("a", 1).renew(nonce)], Some(TermMoved)),
         (&[checkpoint("a", 1, at(2), at(1))], Some(CheckpointBehind)),
-        // KCL looks at the counter only.
+        // KCL checks the counter only.
         (&[checkpoint("b", 1, at(2), at(3))], None),
         (&[hold("a", 1).release(nonce)], None),
         (&[hold("b", 1).release(nonce)], Some(NotOwner)),
         (&[take("a", 1), hold("a", 1).release(nonce)], Some(TermMoved)),
         (&[end("a", 1, start())], None),
         (&[delete(99)], None),
-        // These ids are of workers that know no hand-over.
+        // These are ids of workers that do not support hand-over.
         (&[name("b", 1)], Some(NoOwner)),
         (&[withdraw("b", 1)], Some(NotRequested)),
         (&[hold("a", 1).hand_over(&id("b"), nonce)], Some(NotRequested)),

@@ -1,4 +1,4 @@
-//! What the machine asks for, and what it is told.
+//! Actions that the machine emits, and the requests, replies and notices they carry.
 
 use crate::hash::HashKey;
 use crate::ids::ShardId;
@@ -12,65 +12,66 @@ use crate::shard_map::MapRead;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What is to be done.
+/// An action for the driver of the machine.
 #[derive(Debug)]
 pub enum Action<T> {
-    /// Send a request, and bring its reply to [`super::Machine::reply`].
+    /// Send a request and pass its reply to [`super::Machine::reply`].
     Send(PutRequest),
-    /// Read the list of shards, and bring it to [`super::Machine::shards`].
+    /// Read the list of shards and pass it to [`super::Machine::shards`].
     ListShards(ShardListRead),
-    /// Tell outcomes.
+    /// Deliver outcomes to the records' tickets.
     Complete(CompletedRecords<T>),
-    /// Tell whoever listens.
+    /// Publish an event to listeners.
     Notice(MachineNotice),
 }
 
-/// A request to send, once.
+/// A request to send exactly once.
 #[derive(Debug)]
 pub struct PutRequest {
-    /// Its number, which its reply comes back with.
+    /// Request number; its reply is matched by it.
     pub id: u64,
-    /// The entries, at most one of a lane in strict order.
+    /// Entries; in strict order at most one of each queue.
     pub entries: Vec<RequestEntry>,
-    /// Whether it goes by `PutRecord`; then it has one entry.
+    /// True if the request is a `PutRecord` with one entry, false if it is a `PutRecords`.
     pub single: bool,
-    /// The number that the entry's own must be above, for `PutRecord`.
+    /// For `PutRecord`: the entry's sequence number must be greater than this
+    /// (`SequenceNumberForOrdering`).
     pub after: Option<SequenceNumber>,
-    /// User records in it.
+    /// User records in the request.
     pub records: usize,
-    /// Bytes that the service counts.
+    /// Bytes that the service counts against its limits.
     pub bytes: usize,
 }
 
 /// One entry of a request.
 #[derive(Debug, Clone)]
 pub struct RequestEntry {
-    /// The partition key.
+    /// Partition key.
     pub key: PartitionKey,
-    /// The hash to route by.
+    /// Explicit hash key, if the entry has one.
     pub hash: Option<HashKey>,
-    /// The data.
+    /// Data of the Kinesis record.
     pub data: Bytes,
 }
 
-/// What came of a request: the result of each entry, or a failure of the whole.
+/// Reply to a request: the result of each entry, or a failure of the whole request.
 pub type PutReply = Result<Vec<EntryResult>, (Fault, Arc<str>)>;
 
-/// What came of one entry.
+/// Result of one entry.
 #[derive(Debug, Clone)]
 pub enum EntryResult {
-    /// It was placed.
+    /// The entry is in the stream.
     Placed {
-        /// In this shard.
+        /// Shard that holds it.
         shard: ShardId,
-        /// Under this number.
+        /// Sequence number of the Kinesis record.
         sequence: SequenceNumber,
     },
-    /// It failed.
+    /// The entry was not placed, or its result is unknown.
     Failed {
-        /// What that means.
+        /// Classified failure.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
     },
 }
@@ -78,100 +79,100 @@ pub enum EntryResult {
 /// A read of the list of shards.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ShardListRead {
-    /// Which refresh of the map it is.
+    /// Refresh of the shard map that this read belongs to.
     pub(super) refresh: MapRead,
-    /// Its number among all reads.
+    /// Sequential number among all reads.
     pub(super) number: u64,
-    /// When it began: the list may be as old as that.
+    /// Start of the read: the list may be as old as this.
     pub(super) began_ms: u64,
-    /// Whether closed shards are wanted too.
+    /// True if closed shards must be listed too.
     pub full: bool,
 }
 
-/// What came of a read: every page of the list, or a failure.
+/// Result of a list read: all pages, or a failure.
 pub type ShardListResult = Result<Vec<Shard>, Fault>;
 
-/// Something that happened, for whoever listens.
+/// An event of the machine, published to listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineNotice {
-    /// A map was read.
+    /// A shard map was read.
     MapRead {
-        /// Open shards.
+        /// Number of open shards.
         shards: usize,
     },
-    /// Reading the list failed.
+    /// Reading the list of shards failed.
     MapFailed {
-        /// What that means.
+        /// Classified failure.
         fault: Fault,
     },
-    /// The map was dropped.
+    /// The shard map was dropped.
     MapDropped,
-    /// A container was in a shard that does not take all of its records, so it is sent again.
+    /// A Kinesis record went to a shard whose range does not hold all of its user records. It is
+    /// sent again.
     Misrouted {
-        /// The shard that answered.
+        /// Shard that answered.
         shard: ShardId,
-        /// Its records.
+        /// User records in it.
         records: usize,
     },
-    /// A container is sent again after a failure.
+    /// A Kinesis record is sent again after a failure.
     Retry {
-        /// The shard that it was meant for, if one was known.
+        /// Predicted shard, if one was known.
         shard: Option<ShardId>,
-        /// What failed.
+        /// Classified failure.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
-        /// Its records.
+        /// User records in it.
         records: usize,
-        /// When.
+        /// Earliest time of the next attempt.
         at_ms: u64,
     },
-    /// A shard refused, so it is written more slowly.
+    /// A shard throttled the producer, so the send rate to it was reduced.
     RateReduced {
-        /// The shard.
+        /// Throttled shard.
         shard: ShardId,
-        /// The share of its rate that is left, in thousandths.
+        /// Remaining share of the full rate, in thousandths.
         share: u64,
     },
-    /// The service refuses the caller, so nothing is sent to these shards for a while. Told when a
-    /// pause begins, and seldom while it lasts.
+    /// The service refuses the caller, so nothing is sent to these shards for a while. Emitted when
+    /// a pause begins, and at most once a minute while it lasts.
     Paused {
-        /// The shards; none where they are not known, which pauses all.
+        /// Paused shards. Empty if they are not known, which pauses all shards.
         shards: Vec<ShardId>,
-        /// Why the caller is refused.
+        /// Failure that refuses the caller.
         fault: Fault,
-        /// The service's code and words.
+        /// Error code and message of the service.
         detail: Arc<str>,
-        /// How long the longest of these pauses has lasted.
+        /// Duration of the longest of these pauses so far.
         for_ms: u64,
-        /// How many pauses there are.
+        /// Number of active pauses.
         pauses: usize,
     },
-    /// The service takes records of the caller again.
+    /// The service accepts records of the caller again.
     Resumed {
-        /// The shards that were paused; none where they were not known.
+        /// Shards that were paused. Empty if they were not known.
         shards: Vec<ShardId>,
-        /// How long the longest of these pauses lasted.
+        /// Duration of the longest of these pauses.
         for_ms: u64,
-        /// How many pauses are left.
+        /// Number of pauses still active.
         pauses: usize,
     },
-    /// A key stands stopped.
+    /// A key was stopped.
     KeyStopped {
-        /// The key.
+        /// Stopped key.
         key: OrderingKey,
     },
-    /// Too many keys stand stopped, so the producer does.
+    /// Too many keys are stopped, so the whole producer stopped.
     ProducerStopped,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    /// Its containers, in the order of its entries.
+    /// Numbers of its Kinesis records, in the order of its entries.
     pub(super) containers: Vec<u64>,
-    /// When it was sent.
     pub(super) sent_ms: u64,
-    /// Whether it carried the number of the container before.
+    /// True if it carried the sequence number of the previous Kinesis record.
     pub(super) numbered: bool,
 }

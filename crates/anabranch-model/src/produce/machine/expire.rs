@@ -1,17 +1,17 @@
-//! Deadlines: records that could not be placed in time.
+//! Deadlines: expiry of records that could not be placed in time.
 
 use super::Machine;
 use super::judge::unpack;
 use crate::produce::outcome::RejectReason;
 
 impl<T> Machine<T> {
-    /// When deadlines are to be looked at again.
+    /// Returns when deadlines are checked next, or `None` if there is nothing to expire.
     pub(super) fn next_expiry_ms(&self) -> Option<u64> {
         (self.settings.deadline_ms.is_some() && self.outstanding > 0).then_some(self.expiry_ms)
     }
 
-    /// Gives up the records whose deadline has passed and that are not on their way. Those that
-    /// are wait for their reply.
+    /// Rejects the records whose deadline has passed and that are not in flight. Records in flight
+    /// wait for their reply.
     pub(super) fn expire(&mut self, now_ms: u64) {
         let Some(deadline_ms) = self.settings.deadline_ms else { return };
         if now_ms < self.expiry_ms || self.outstanding == 0 {
@@ -24,7 +24,7 @@ impl<T> Machine<T> {
             while lane.first().is_some_and(|(_, put_ms)| expired(put_ms)) {
                 over.extend(lane.pop(&mut self.pages));
             }
-            // A container with a record that is over is taken apart, and the others go on.
+            // Unpack a Kinesis record with an expired user record; the others are requeued.
             for at in (0..lane.sealed.len()).rev() {
                 if lane.sealed[at].records.first_put_ms().is_some_and(expired)
                     && let Some(frozen) = lane.sealed.remove(at)
@@ -36,7 +36,8 @@ impl<T> Machine<T> {
                 }
             }
         }
-        // First the holes, so that later records of the same keys are refused and not queued.
+        // Fail the expired records first, so that later records of their keys are rejected, not
+        // requeued.
         for (why, over) in self.by_cause(over, &RejectReason::Expired) {
             self.fail(over, &why);
         }

@@ -1,4 +1,4 @@
-//! Records that are not placed: refused or unknown, and what that does to their keys.
+//! Failed records: completing them, and stopping their keys.
 
 use super::Machine;
 use super::action::{Action, MachineNotice};
@@ -12,13 +12,13 @@ use crate::produce::settings::{KeyOrder, OnFailure};
 use crate::produce::stopped_keys::StopKeyResult;
 
 impl<T> Machine<T> {
-    /// Gives up a container that is not on its way.
+    /// Fails the user records of a Kinesis record that is not in flight.
     pub(super) fn give_up(&mut self, frozen: SealedRecord<T>, why: &RejectReason) {
         let records = unpack(frozen);
         self.fail(records, why);
     }
 
-    /// Gives up records that had been accepted: each leaves a hole in its key.
+    /// Fails accepted records. In strict order with `OnFailure::StopKey`, stops the key of each.
     pub(super) fn fail(&mut self, records: Vec<PendingRecord<T>>, why: &RejectReason) {
         let stops = self.settings.order == KeyOrder::Strict
             && self.settings.on_failure == OnFailure::StopKey;
@@ -47,7 +47,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Refuses the queued records of keys that have stopped.
+    /// Rejects the queued records of stopped keys.
     fn sweep(&mut self, mut hashes: Vec<HashKey>) {
         let mut lanes: Vec<usize> =
             hashes.drain(..).filter_map(|hash| self.find_lane(hash)).collect();
@@ -64,7 +64,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The lane of a hash, if it has one.
+    /// Returns the queue of a hash, if it has one.
     fn find_lane(&self, hash: HashKey) -> Option<usize> {
         match self.router.shard_lane(hash) {
             Some(shard) => self.shard_lanes.get(shard).copied().flatten(),
@@ -72,7 +72,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Stops the producer: too many keys have. Containers on their way still get their reply.
+    /// Stops the producer because too many keys are stopped. Kinesis records in flight still get
+    /// their reply.
     fn stop_producer(&mut self) {
         self.actions.push_back(Action::Notice(MachineNotice::ProducerStopped));
         for records in self.take_waiting() {
@@ -80,7 +81,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Takes every record that is not on its way.
+    /// Takes every record that is not in flight.
     fn take_waiting(&mut self) -> Vec<Vec<PendingRecord<T>>> {
         let mut taken = Vec::new();
         for lane in self.lanes.iter_mut().flatten() {
@@ -90,15 +91,15 @@ impl<T> Machine<T> {
         taken
     }
 
-    /// Gives records the outcome that they are not placed, or that nobody knows.
+    /// Completes records as rejected, or as unknown if they may have landed.
     pub(super) fn refuse(&mut self, records: Vec<PendingRecord<T>>, why: &RejectReason) {
         let (landed, not): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.maybe_landed);
         self.complete(CarriedRecords::Unpacked(not), OutcomeKind::Rejected(why.clone()));
         self.complete(CarriedRecords::Unpacked(landed), OutcomeKind::Unknown);
     }
 
-    /// Ends everything: what was never sent is refused, the rest is unknown. Replies that come
-    /// later are dropped.
+    /// Completes every record: as unknown if it may have landed, else as rejected. Later replies
+    /// are dropped.
     pub fn abandon(&mut self) {
         self.requests.clear();
         self.unjudged.clear();
@@ -114,8 +115,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Sorts records by why they are given up: where the service refuses the caller that is the
-    /// reason, and `otherwise` elsewhere.
+    /// Groups records by reject reason: the refusal of the caller where their hash is paused, else
+    /// `otherwise`.
     pub(super) fn by_cause(
         &self,
         records: Vec<PendingRecord<T>>,

@@ -1,4 +1,4 @@
-//! What a reply means: placed, to be sent again, refused, or to be judged by a newer list.
+//! Replies: each Kinesis record is accepted, sent again, rejected, or verified by a newer list.
 
 use super::action::{EntryResult, InFlight, MachineNotice, PutReply};
 use super::pause::ProbeResult;
@@ -12,23 +12,23 @@ use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;
 
-/// How an entry failed.
+/// Failure of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EntryFailure {
     pub(super) fault: Fault,
     pub(super) detail: Arc<str>,
 }
 
-/// Where a container is, by its reply.
+/// Placement of a Kinesis record, by its reply.
 struct RecordPlacement {
     shard: ShardId,
     sequence: SequenceNumber,
-    /// Whether that shard may be of another stream of the same name.
+    /// True if the shard may belong to another stream of the same name.
     in_doubt: bool,
 }
 
 impl<T> Machine<T> {
-    /// Takes the reply to a request. A reply to a request that is not on its way is dropped.
+    /// Handles the reply to a request. Drops a reply to a request that is not in flight.
     pub fn reply(&mut self, request: u64, reply: PutReply, now_ms: u64) {
         let Some(sent) = self.requests.remove(&request) else { return };
         if self.pauses.has_probe(request) {
@@ -54,7 +54,7 @@ impl<T> Machine<T> {
                     }
                 }
             }
-            // Nobody can tell which result is whose, so each entry may have been placed.
+            // Results cannot be matched to entries, so each entry may have been placed.
             Ok(entries) => {
                 let (got, want) = (entries.len(), sent.containers.len());
                 let detail = format!("the reply has {got} results for {want} entries").into();
@@ -66,8 +66,8 @@ impl<T> Machine<T> {
     }
 
     fn all_failed(&mut self, sent: &InFlight, failure: &EntryFailure, now_ms: u64) {
-        // One bad entry has the whole request refused. Each is tried by itself before it is given
-        // up, so that it takes no other with it.
+        // One bad entry makes the service refuse the whole request. Each entry is retried in a
+        // request of its own before it is given up, so that it fails no other.
         let whole = matches!(failure.fault, Fault::Invalid | Fault::TooLarge);
         if whole && (sent.containers.len() > 1 || sent.numbered) {
             for container in &sent.containers {
@@ -84,7 +84,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A container is in a shard. It counts as placed if all of its records belong there.
+    /// Handles a Kinesis record that landed in a shard. It counts as placed if all of its user
+    /// records belong there.
     fn placed(&mut self, container: u64, place: RecordPlacement, sent_ms: u64, now_ms: u64) {
         let RecordPlacement { shard, sequence, in_doubt } = place;
         let Some(mut flight) = self.flights.remove(&container) else { return };
@@ -106,7 +107,7 @@ impl<T> Machine<T> {
             }
             self.accept(container, flight, shard, sequence, now_ms);
         } else if by_this_map && !in_doubt && self.router.holds(&shard, frozen, now_ms) {
-            // A shard's range never changes, so no other list is needed.
+            // A shard's range never changes, so no newer list is needed.
             self.accept(container, flight, shard, sequence, now_ms);
         } else {
             let after_read = self.reads_begun - u64::from(by_this_map && self.reads_now(now_ms));
@@ -118,18 +119,18 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Whether the stream may be another one than that of the map.
+    /// Returns true if the stream may no longer be the one in the map.
     pub(super) fn in_doubt(&self, now_ms: u64) -> bool {
         self.router.in_doubt(self.settings.map_idle_ms, now_ms)
     }
 
-    /// Whether a list is being read that is new enough to end a doubt.
+    /// Returns true if a list read is in flight that began recently enough to remove the doubt.
     fn reads_now(&self, now_ms: u64) -> bool {
         let age_ms = now_ms.saturating_sub(self.read_began_ms);
         self.router.refresh.is_updating() && age_ms <= silence_limit_ms(self.settings.map_idle_ms)
     }
 
-    /// Settles a container that is where it belongs.
+    /// Completes a Kinesis record that is in the right shard.
     pub(super) fn accept(
         &mut self,
         container: u64,
@@ -145,7 +146,7 @@ impl<T> Machine<T> {
         self.finish_flight(container, lane, true, now_ms);
     }
 
-    /// A container is no longer on its way: its lane, or those that it blocked, may go on.
+    /// Ends the flight of a Kinesis record: its queue, or the queues that it blocked, may go on.
     pub(super) fn finish_flight(
         &mut self,
         container: u64,
@@ -182,7 +183,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A container's entry failed.
+    /// Handles the failure of a Kinesis record's entry.
     fn failed(&mut self, container: u64, sent: &InFlight, failure: &EntryFailure, now_ms: u64) {
         let Some(mut flight) = self.flights.remove(&container) else { return };
         let frozen = &mut flight.record;
@@ -193,7 +194,7 @@ impl<T> Machine<T> {
             self.slow_down(flight.record.predicted.clone(), now_ms);
         }
         if failure.fault.refuses_caller() {
-            // Nothing is wrong with the records: they wait where they stood.
+            // The records are not at fault: they keep their place and wait.
             let at_ms = self.pause(&flight, failure, now_ms);
             self.emit_retry(&flight, failure, at_ms);
             self.send_again(container, flight, now_ms);
@@ -204,7 +205,8 @@ impl<T> Machine<T> {
         } else if matches!(failure.fault, Fault::Invalid | Fault::TooLarge)
             && flight.record.records.len() > 1
         {
-            // Its records may pass one by one: the stream may take smaller records by now.
+            // Its records may be accepted one by one: the stream's record limit may have been
+            // lowered.
             let InFlightRecord { record: frozen, lane, .. } = flight;
             let mut records = unpack(frozen);
             for record in &mut records {
@@ -224,7 +226,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Tells that a container is sent again.
+    /// Emits a retry notice.
     fn emit_retry(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, at_ms: u64) {
         self.actions.push_back(Action::Notice(MachineNotice::Retry {
             shard: flight.record.predicted.clone(),
@@ -235,7 +237,7 @@ impl<T> Machine<T> {
         }));
     }
 
-    /// Lets a lane wait before the next attempt, longer after each failure. Says until when.
+    /// Delays the next attempt of a queue, longer after each failure. Returns when it is due.
     fn back_off(&mut self, flight: &InFlightRecord<T>, now_ms: u64) -> u64 {
         let Some(at) = flight.lane else { return now_ms };
         let entropy = self.entropy();
@@ -257,8 +259,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The same bytes go first when their lane may send again; without a lane, its records go back
-    /// to where they stood.
+    /// Puts the Kinesis record back at the front of its queue, so that the same bytes go first. If
+    /// the queue is gone, requeues the user records.
     fn send_again(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
         match flight.lane {
             _ if self.stopped.has_given_up(flight.record.records.number(0)) => {
@@ -274,7 +276,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Puts the records of a container back where they stood, under the current map.
+    /// Requeues the user records of a Kinesis record under the current map, in put order.
     pub(super) fn requeue_records(
         &mut self,
         container: u64,
@@ -295,7 +297,7 @@ fn note<T>(frozen: &mut SealedRecord<T>, sent_ms: u64, now_ms: u64, failure: &En
     frozen.note(Attempt { sent_ms, took_ms, end });
 }
 
-/// The records of a container, each with what was tried so far.
+/// Unpacks a Kinesis record; each user record gets the attempts made so far.
 pub(super) fn unpack<T>(frozen: SealedRecord<T>) -> Vec<crate::produce::PendingRecord<T>> {
     let mut records = frozen.records.unpack(&frozen.sealed);
     let attempts = Arc::new(frozen.attempts);

@@ -1,4 +1,4 @@
-//! The lanes that wait until their shard's rate admits them.
+//! Queues that wait until the rate of their shard admits them.
 
 use super::send::MachineTimer;
 use super::{Machine, ShardQueue};
@@ -12,24 +12,22 @@ use crate::produce::shard_queue::QueueScope;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// The rate of one shard, and who waits for it.
+/// The rate of one shard, and the queues that wait for it.
 #[derive(Debug)]
 pub(super) struct ShardLimiter {
-    /// The shard.
     pub(super) shard: ShardId,
-    /// The rate.
     pub(super) rate: ShardRate,
-    /// Lanes that wait, the longest first.
+    /// Waiting queues, the longest-waiting first.
     waiting: VecDeque<usize>,
-    /// Containers that were admitted and have not left.
+    /// Kinesis records that were admitted and not yet sent.
     reserved_records: u64,
-    /// Their bytes.
+    /// Bytes of the admitted Kinesis records.
     reserved_bytes: u64,
-    /// Whether a timer is set for those that wait.
+    /// True while a timer is set for the waiting queues.
     armed: bool,
 }
 
-/// Containers of one lane that leave together with another one, without order.
+/// Further Kinesis records of one queue that are sent together with its first one, without order.
 #[derive(Debug, Default)]
 pub(super) struct ExtraRecords {
     records: u64,
@@ -37,7 +35,7 @@ pub(super) struct ExtraRecords {
 }
 
 impl ShardLimiter {
-    /// Nobody waits and nothing is set aside.
+    /// Creates a limiter without waiters and reservations.
     pub(super) fn new(shard: ShardId, rate: ShardRate) -> Self {
         let waiting = VecDeque::new();
         Self { shard, rate, waiting, reserved_records: 0, reserved_bytes: 0, armed: false }
@@ -55,7 +53,8 @@ impl ShardLimiter {
 }
 
 impl<T> Machine<T> {
-    /// Whether the rate of a lane's shard admits its next container. If not, the lane waits.
+    /// Returns true if the rate of the queue's shard admits its next Kinesis record. Otherwise the
+    /// queue waits.
     pub(super) fn admit(&mut self, at: usize, now_ms: u64) -> bool {
         let Some(Some(lane)) = self.lanes.get(at) else { return false };
         let Some(shard) = self.router.shard_at(hash_of(lane)) else { return true };
@@ -64,7 +63,7 @@ impl<T> Machine<T> {
         }
         let bytes = self.next_bytes(at) as u64;
         let Some(limiter) = self.limiters.get_mut(shard) else { return true };
-        // Those that wait already come first.
+        // Queues that wait already come first.
         if limiter.waiting.is_empty() && limiter.admission(bytes, now_ms) == Admission::Passed {
             limiter.reserve(bytes);
             self.lane_mut(at).reserved = Some(bytes);
@@ -75,8 +74,9 @@ impl<T> Machine<T> {
         false
     }
 
-    /// Whether the rate of a lane's shard also admits its next container beside others of the same
-    /// moment, to which it is then added. Where no shard is known, a request's worth goes.
+    /// Returns true if the shard's rate also admits the queue's next Kinesis record on top of
+    /// `beside`, and adds it to `beside`. If no shard is known, only the size of a request limits
+    /// it.
     pub(super) fn admit_beside(
         &mut self,
         at: usize,
@@ -101,14 +101,14 @@ impl<T> Machine<T> {
         true
     }
 
-    /// Puts lanes that wait for a shard's rate in line again, as many as it now admits.
+    /// Moves the queues that a shard's rate now admits from the waiters to the ready line.
     pub(super) fn release(&mut self, shard: usize, now_ms: u64) {
         let Some(limiter) = self.limiters.get_mut(shard) else { return };
         limiter.armed = false;
         while let Some(&at) = self.limiters[shard].waiting.front() {
             let bytes = self.next_bytes(at) as u64;
             let limiter = &mut self.limiters[shard];
-            // A lane that is gone, or has what it needs, only has to leave the line.
+            // A queue that is gone or has a reservation only has to leave the waiters.
             if let Some(Some(lane)) = self.lanes.get_mut(at)
                 && lane.reserved.is_none()
             {
@@ -139,7 +139,7 @@ impl<T> Machine<T> {
         self.timers.push(Reverse((now_ms.saturating_add(wait_ms), MachineTimer::Rate(shard))));
     }
 
-    /// Accounts for a container that leaves from a lane, in place of what was set aside for it.
+    /// Charges the rate for a Kinesis record that is sent, in place of its reservation.
     pub(super) fn account(&mut self, at: usize, bytes: usize, now_ms: u64) {
         let lane = self.lane_mut(at);
         let (hash, reserved) = (hash_of(lane), lane.reserved.take());
@@ -152,7 +152,7 @@ impl<T> Machine<T> {
         limiter.rate.charge(now_ms, bytes as u64);
     }
 
-    /// Gives back what was set aside for a lane that has nothing to send after all.
+    /// Releases the reservation of a queue that has nothing to send after all.
     pub(super) fn unreserve(&mut self, at: usize) {
         let Some(Some(lane)) = self.lanes.get_mut(at) else { return };
         let (hash, reserved) = (hash_of(lane), lane.reserved.take());
@@ -164,7 +164,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// What the next container of a lane will take, about.
+    /// Returns the estimated size of a queue's next Kinesis record, in bytes.
     pub(super) fn next_bytes(&self, at: usize) -> usize {
         let Some(Some(lane)) = self.lanes.get(at) else { return 0 };
         match lane.sealed.front() {
@@ -177,7 +177,7 @@ impl<T> Machine<T> {
     }
 }
 
-/// A hash of the lane, to find the shard whose rate it uses.
+/// Returns a hash of the queue, which finds the shard whose rate it uses.
 pub(super) fn hash_of<T>(lane: &ShardQueue<T>) -> HashKey {
     match &lane.place {
         QueueScope::Shard(_, range) => range.end(),

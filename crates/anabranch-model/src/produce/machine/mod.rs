@@ -1,11 +1,11 @@
-//! The machine: events go in, actions come out, and nothing else happens.
+//! The state machine of the producer: events go in, actions come out, without side effects.
 //!
-//! | event | what it may cause |
+//! | event | effects |
 //! |---|---|
-//! | `put_all` | a record stands in its lane |
-//! | `reply` | records are settled, a container waits to be sent again, or to be judged, or shards are paused |
-//! | `shards` | containers are judged, lanes are cut anew, a barrier begins |
-//! | time, by `poll` | requests leave, list reads begin, deadlines pass |
+//! | `put_all` | a record joins its queue |
+//! | `reply` | records complete; Kinesis records are retried or verified; shards are paused |
+//! | `shards` | Kinesis records are verified, records are rerouted, a barrier begins |
+//! | time, by `poll` | requests are sent, list reads begin, deadlines pass |
 
 mod action;
 mod limit;
@@ -41,87 +41,83 @@ use send::MachineTimer;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
-/// How many containers' memory is kept for others.
+/// Number of spare record vectors kept for later Kinesis records.
 const SPARE_MOST: usize = 64;
-/// That of larger containers is not.
+/// Capacity, in records, above which a vector is not kept.
 const SPARE_RECORDS_MOST: usize = 512;
 
-/// Where lanes, records and containers stand. `T` is whom to tell a record's outcome.
+/// State of all queues, records and requests of a producer. `T` is the ticket that receives a
+/// record's outcome.
 #[derive(Debug)]
 pub struct Machine<T> {
-    /// How the producer behaves.
     settings: ProducerSettings,
-    /// The number of the next put.
+    /// Number of the next put.
     next_number: u64,
-    /// Records up to this number wait for no others.
+    /// Records with a lower number do not linger.
     hurry_below: u64,
-    /// Records without an outcome.
     outstanding: usize,
-    /// Which shard takes which hash.
+    /// Maps hashes to shards.
     router: Router,
-    /// The lanes. A place is used again when its lane is gone.
+    /// Queues. A slot is reused once its queue is gone.
     lanes: Vec<Option<ShardQueue<T>>>,
-    /// Free places among the lanes.
+    /// Free slots in `lanes`.
     free: Vec<usize>,
-    /// The lane of each open shard of the map, once it has one.
+    /// The queue of each open shard of the map, once it has one.
     shard_lanes: Vec<Option<usize>>,
-    /// The lanes of single hashes.
+    /// Queues of single hashes.
     hash_lanes: HashMap<u128, usize, Fold>,
-    /// Lanes that may send, in the order in which they became able to.
+    /// Queues that may send, in the order in which they became ready.
     ready: VecDeque<usize>,
-    /// The rate of each open shard of the map, and the lanes that wait for it.
+    /// The rate of each open shard of the map, and the queues that wait for it.
     limiters: Vec<ShardLimiter>,
-    /// When lanes and shards are to be looked at again.
+    /// Times at which queues and shards are checked again.
     timers: BinaryHeap<Reverse<(u64, MachineTimer)>>,
-    /// Requests on their way.
+    /// Requests in flight.
     requests: BTreeMap<u64, InFlight>,
-    /// The number of the next request.
     next_request: u64,
-    /// Containers on their way or unjudged.
+    /// Kinesis records in flight or unverified.
     flights: BTreeMap<u64, InFlightRecord<T>>,
-    /// The number of the next container.
     next_container: u64,
-    /// Containers whose lane is gone, with their hashes: what barriers wait for.
+    /// Kinesis records whose queue is gone, with their hash spans: barriers wait for these.
     orphans: BTreeMap<u64, HashRange>,
-    /// Containers in a shard that was not predicted, or by a map in doubt, by when they are given up
-    /// as strays.
+    /// Unverified Kinesis records by the time after which they count as misrouted. Their shard was
+    /// not the predicted one, or the map was in doubt.
     unjudged: BTreeSet<(u64, u64)>,
-    /// How many list reads began.
+    /// Number of list reads begun.
     reads_begun: u64,
-    /// When the newest of them did.
+    /// Start of the newest list read.
     read_began_ms: u64,
-    /// Whether the next list has to be a full one, because a shard was missing in a filtered one.
+    /// True if the next list must include closed shards, because a filtered one lacked a shard.
     full_read_wanted: bool,
-    /// Where nothing is sent because the service refuses the caller.
+    /// Hash ranges to which nothing is sent because the service refuses the caller.
     pauses: CallerPauses,
-    /// Keys that stand stopped.
     stopped: StoppedKeys,
-    /// The last number that was given out in each shard, where requests carry one.
+    /// Last sequence number returned by each shard; used if requests carry one.
     last_numbers: BTreeMap<crate::ids::ShardId, SequenceNumber>,
-    /// The usual time from a request to its reply.
+    /// Moving average of the time from a request to its reply.
     round_trip_ms: u64,
-    /// When deadlines are looked at again.
+    /// Time of the next deadline check.
     expiry_ms: u64,
-    /// Builds aggregates, with memory that is used again.
+    /// Builds aggregates; its memory is reused.
     builder: AggregateBuilder,
-    /// The number of the next aggregate, for its mark.
+    /// Number of the next aggregate, for its deduplication tag.
     next_mark: u64,
-    /// Memory of containers that are settled, for those to come.
+    /// Memory of completed Kinesis records, for later ones.
     spare: Vec<Vec<QueuedRecord<T>>>,
-    /// Memory of lanes.
+    /// Spare pages of queues.
     pages: SparePages,
-    /// Records on their way into lanes: empty in between, its memory is used again.
+    /// Records sorted by queue during `put_all`. Empty between calls; its memory is reused.
     arrivals: GroupBy<T>,
-    /// The state of the jitter.
+    /// State of the jitter sequence.
     jitter: u64,
-    /// What is to be done, oldest first.
+    /// Pending actions, oldest first.
     actions: VecDeque<Action<T>>,
 }
 
-/// Hashes of keys are spread already; folding their halves is enough.
+/// A hasher for hash keys. These are well distributed, so folding their halves is enough.
 pub(super) type Fold = std::hash::BuildHasherDefault<FoldHasher>;
 
-/// Folds a hash key into a table's hash.
+/// Folds a hash key into a hash-table hash.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct FoldHasher(u64);
 
@@ -144,7 +140,7 @@ impl std::hash::Hasher for FoldHasher {
 }
 
 impl<T> Machine<T> {
-    /// A machine that knows nothing of the stream. `seed` chooses its jitter.
+    /// Creates a machine without a shard map. `seed` chooses its jitter.
     pub fn new(settings: ProducerSettings, seed: u64, now_ms: u64) -> Self {
         Self {
             settings,
@@ -183,8 +179,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Takes records, each in its order behind those before it: their tickets, and each by its place
-    /// among them, first its hash alone. Outcomes come as [`Action::Complete`].
+    /// Accepts records in put order. `hash(i)` and `offer(i)` give the hash and the content of the
+    /// record of the `i`th ticket. Outcomes arrive as [`Action::Complete`].
     pub fn put_all<'a>(
         &mut self,
         tickets: impl Iterator<Item = T>,
@@ -193,7 +189,8 @@ impl<T> Machine<T> {
         now_ms: u64,
     ) {
         let first = self.next_number;
-        // Sorted by lane, so that the records of a lane are written while its memory is at hand.
+        // Grouped by queue, so that the records of a queue are written while its memory is in
+        // cache.
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for (place, ticket) in tickets.enumerate() {
             let number = self.next_number;
@@ -222,13 +219,14 @@ impl<T> Machine<T> {
         self.arrivals = arrivals;
     }
 
-    /// Why a record that is put now, or cut anew, is refused before it is sent.
+    /// Returns the reason to reject a record that is put or requeued now, if there is one.
     #[inline]
     fn refusal(&self, key: impl FnOnce() -> OrderingKey, number: u64) -> Option<RejectReason> {
         if self.stopped.is_empty() { None } else { self.stopped.refusal(&key(), number) }
     }
 
-    /// What is to be done next. `None` until something comes in or [`Machine::wake_at`] is reached.
+    /// Returns the next action. `None` means none until an event arrives or [`Machine::wake_at`] is
+    /// reached.
     pub fn poll(&mut self, now_ms: u64) -> Option<Action<T>> {
         if self.actions.is_empty() {
             self.keep_map(now_ms);
@@ -239,7 +237,7 @@ impl<T> Machine<T> {
         self.actions.pop_front()
     }
 
-    /// When to poll again although nothing came in.
+    /// Returns when to poll again if no event arrives.
     pub fn wake_at(&self) -> Option<u64> {
         if !self.actions.is_empty() {
             return Some(0);
@@ -252,53 +250,53 @@ impl<T> Machine<T> {
         [lanes, due, unjudged, expiry, trust].into_iter().flatten().min()
     }
 
-    /// Whether a map is of use: at the start, and while something waits. An idle producer lets a
-    /// failing list alone.
+    /// Returns true if a map is needed: at the start, and while records are outstanding. An idle
+    /// producer does not retry a failing list.
     fn wants_map(&self) -> bool {
         self.outstanding > 0 || self.reads_begun == 0
     }
 
-    /// Records without an outcome.
+    /// Returns the number of records without an outcome.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Requests on their way.
+    /// Returns the number of requests in flight.
     pub fn requests(&self) -> usize {
         self.requests.len()
     }
 
-    /// The keys that stand stopped.
+    /// Returns the stopped keys.
     pub fn stopped_keys(&self) -> impl Iterator<Item = &OrderingKey> {
         self.stopped.keys()
     }
 
-    /// Whether so many keys stopped that the producer did.
+    /// Returns true if the producer stopped because too many keys did.
     pub fn has_stopped(&self) -> bool {
         self.stopped.overflowed()
     }
 
-    /// Whether there is a map, and no evidence against it.
+    /// Returns true if there is a map and no evidence against it.
     pub fn map_is_ready(&self) -> bool {
         self.router.refresh.is_ready()
     }
 
-    /// Lets a stopped key go on, also after the set of stopped keys overflowed. Returns `false` if
-    /// the key did not stand stopped, or if as many keys as may stand stopped were resumed one by
-    /// one since the producer stopped.
+    /// Resumes a stopped key, also after the set of stopped keys overflowed. Returns `false` if the
+    /// key was not stopped. Also returns `false` if `max_stopped_keys` keys have been resumed one
+    /// by one since the producer stopped.
     ///
-    /// What is put from now on has no order against the records that stopped it.
+    /// Records put from now on have no order relative to the records that stopped the key.
     pub fn resume(&mut self, key: &OrderingKey) -> bool {
         self.stopped.resume(key, self.next_number)
     }
 
-    /// Lets all stopped keys go on, and a producer that stopped because of them. Gives the number
-    /// of keys that were known to stand stopped.
+    /// Resumes all stopped keys, and a producer that stopped because of them. Returns the number of
+    /// keys that were remembered as stopped.
     pub fn resume_all(&mut self) -> usize {
         self.stopped.resume_all()
     }
 
-    /// Everything that was put so far waits for no other records.
+    /// Sends everything put so far without lingering.
     pub fn skip_linger(&mut self, now_ms: u64) {
         if self.hurry_below == self.next_number {
             return;
@@ -309,8 +307,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// The bytes that a container grows to: what the shard takes during two round trips, so that
-    /// one container on its way keeps the shard busy.
+    /// Returns the target size of a Kinesis record: the bytes that a shard takes in two round
+    /// trips, so that one record in flight keeps the shard busy.
     fn aggregate_target(&self) -> usize {
         let flow = self.settings.shard_bytes_per_second.saturating_mul(self.round_trip_ms) / 500;
         let flow = usize::try_from(flow).unwrap_or(usize::MAX);
@@ -318,13 +316,13 @@ impl<T> Machine<T> {
         flow.clamp(self.settings.aggregate_min_bytes.min(most), most)
     }
 
-    /// The most that an aggregate may hold. Its key of one byte counts to the record maximum.
+    /// Returns the maximum size of an aggregate. Its one-byte key counts toward the record limit.
     fn aggregate_max(&self) -> usize {
         let stream = self.settings.record_max_bytes.saturating_sub(1);
         self.settings.aggregate_max_bytes.min(stream)
     }
 
-    /// How many containers of a lane may be on their way.
+    /// Returns the maximum number of Kinesis records of one queue in flight.
     fn in_flight_per_queue(&self) -> usize {
         match self.settings.order {
             KeyOrder::Strict => 1,
@@ -336,14 +334,14 @@ impl<T> Machine<T> {
         self.lane_and_pages(at).0
     }
 
-    /// A lane, and the memory for what is written down in it.
+    /// Returns a queue, and the spare pages for the records written to it.
     #[inline]
     fn lane_and_pages(&mut self, at: usize) -> (&mut ShardQueue<T>, &mut SparePages) {
         let lane = self.lanes[at].as_mut();
         (lane.expect("a lane that is referred to has not been removed"), &mut self.pages)
     }
 
-    /// The lane of a hash, made if there is none.
+    /// Returns the queue of a hash; creates it if there is none.
     fn lane_for(&mut self, hash: HashKey) -> usize {
         if let Some(shard) = self.router.shard_lane(hash) {
             if let Some(at) = self.shard_lanes[shard] {
@@ -374,7 +372,7 @@ impl<T> Machine<T> {
         self.lanes.len() - 1
     }
 
-    /// How many containers of older lanes a lane over these hashes has to wait for.
+    /// Returns the number of Kinesis records of removed queues that block a queue over `range`.
     fn count_blocking_records(&self, range: HashRange) -> usize {
         match self.settings.order {
             KeyOrder::Strict => self.orphans.values().filter(|hull| hull.overlaps(&range)).count(),
@@ -382,7 +380,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Removes the lane of a hash once it is idle. Lanes of shards stay.
+    /// Removes a single-hash queue once it is idle. Queues of shards stay.
     fn remove_if_idle(&mut self, at: usize) {
         if let Some(Some(lane)) = self.lanes.get(at)
             && let QueueScope::Hash(hash) = lane.place
@@ -395,7 +393,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// A number for jitter, by the splitmix64 sequence.
+    /// Returns the next jitter value, from the splitmix64 sequence.
     fn entropy(&mut self) -> u64 {
         self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.jitter;
@@ -404,7 +402,7 @@ impl<T> Machine<T> {
         z ^ (z >> 31)
     }
 
-    /// Takes the memory of settled records back, to use it again.
+    /// Takes the memory of completed records for reuse.
     pub fn reuse(&mut self, records: CarriedRecords<T>) {
         let CarriedRecords::Queued(mut records) = records else { return };
         records.clear();
@@ -413,12 +411,12 @@ impl<T> Machine<T> {
         }
     }
 
-    /// What was decided already, without deciding more.
+    /// Returns an action that is already pending, without advancing the machine.
     pub fn next_action(&mut self) -> Option<Action<T>> {
         self.actions.pop_front()
     }
 
-    /// Gives records their outcome.
+    /// Completes records with an outcome.
     fn complete(&mut self, records: CarriedRecords<T>, fate: OutcomeKind) {
         if records.is_empty() {
             return;

@@ -1,18 +1,18 @@
-//! Pauses: while the service refuses the caller, nothing is sent over the hashes concerned.
+//! Pauses: while the service refuses the caller, nothing is sent to the affected hash ranges.
 //!
-//! Such a refusal says nothing about the records, so none is given up for it: the containers go
-//! back to the front of their lanes, and every lane over the same hashes waits. After the wait one
-//! lane sends one request, the probe, and its answer counts for all of them.
+//! Such a refusal does not concern the records, so no record is given up because of it. Its Kinesis
+//! records return to the front of their queues, and every queue over the same hashes waits. After
+//! the wait one queue sends a single request, the probe. Its reply counts for all of them.
 //!
-//! | state | what happens | then |
+//! | state | event | next state |
 //! |---|---|---|
-//! | no pause | a container is refused because of the caller | waiting |
-//! | waiting | the wait is over, and a lane has something to send | probing |
+//! | no pause | a Kinesis record is refused because of the caller | waiting |
+//! | waiting | the wait is over, and a queue has something to send | probing |
 //! | probing | the probe is refused because of the caller | waiting, longer |
-//! | probing | it is not known whether the caller was let in | waiting, as long as before |
-//! | probing | any other answer | no pause |
+//! | probing | the reply does not show if the caller is accepted | waiting, with the same backoff |
+//! | probing | any other reply | no pause |
 //!
-//! A pause belongs to a range of hashes, not to a lane or a shard: it outlives a change of the map.
+//! A pause belongs to a hash range, not to a queue or a shard, so it outlives a change of the map.
 
 use super::Machine;
 use super::action::{Action, EntryResult, MachineNotice, PutReply};
@@ -24,27 +24,27 @@ use crate::produce::seal::InFlightRecord;
 use crate::retry::{Backoff, Fault};
 use std::sync::Arc;
 
-/// The time between two notices of a pause that lasts.
+/// Minimum time between two notices of a lasting pause.
 const REMINDER_MS: u64 = 60_000;
 
-/// Where nothing is sent because the service refuses the caller.
+/// Hash ranges to which nothing is sent because the service refuses the caller.
 #[derive(Debug)]
 pub(super) struct CallerPauses {
     all: Vec<ShardPause>,
     backoff: Backoff,
-    /// When pauses were told last.
+    /// Time of the last `Paused` notice.
     told_ms: u64,
 }
 
 #[derive(Debug)]
 struct ShardPause {
-    /// The hashes that it holds up.
+    /// Paused hashes.
     range: HashRange,
-    /// The shard that takes them, if it was known at the beginning.
+    /// Shard of the range, if it was known when the pause began.
     shard: Option<ShardId>,
-    /// The last refusal.
+    /// Last refusal.
     cause: EntryFailure,
-    /// Refusals in a row.
+    /// Consecutive refusals.
     refusals: u32,
     state: PauseState,
     began_ms: u64,
@@ -55,29 +55,28 @@ struct ShardPause {
 enum PauseState {
     /// Nothing is sent before this time.
     Waiting { until_ms: u64 },
-    /// This request finds out whether the caller is let in.
+    /// This request finds out if the caller is accepted again.
     Probing { request: u64 },
 }
 
-/// The permission of a lane to send.
+/// Permission of a queue to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendPermission {
-    /// Send.
     Free,
-    /// Send one request by itself, as a probe.
+    /// Send one request on its own, as a probe.
     Probe,
-    /// Nothing.
+    /// Send nothing.
     Paused,
 }
 
-/// The meaning of the answer to a probe.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeResult {
-    /// The service lets the caller in.
+    /// The service accepts the caller.
     Accepted,
-    /// It still refuses the caller.
+    /// The service still refuses the caller.
     Refused(EntryFailure),
-    /// Unknown.
+    /// The reply does not show if the caller is accepted.
     Unknown,
 }
 
@@ -117,7 +116,7 @@ impl CallerPauses {
         Self { all: Vec::new(), backoff, told_ms: 0 }
     }
 
-    /// Whether nothing is paused, the usual case.
+    /// Returns true if nothing is paused, which is the usual case.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -127,7 +126,8 @@ impl CallerPauses {
         self.all.iter().filter(move |pause| pause.range.overlaps(&range))
     }
 
-    /// Until when a lane over these hashes waits; `u64::MAX` while a probe is on its way.
+    /// Returns until when a queue over these hashes waits, or `u64::MAX` while a probe is in
+    /// flight.
     #[inline]
     pub(super) fn held_until_ms(&self, range: HashRange) -> Option<u64> {
         if self.is_empty() {
@@ -140,7 +140,7 @@ impl CallerPauses {
         self.over(range).map(until_ms).max()
     }
 
-    /// Returns whether a lane over these hashes may send now.
+    /// Returns the permission of a queue over these hashes to send now.
     #[inline]
     pub(super) fn hold(&self, range: HashRange, now_ms: u64) -> SendPermission {
         match self.held_until_ms(range) {
@@ -150,19 +150,19 @@ impl CallerPauses {
         }
     }
 
-    /// A lane over these hashes sends this request as a probe.
+    /// Marks a request as the probe of every pause over these hashes.
     pub(super) fn probe(&mut self, range: HashRange, request: u64) {
         for pause in self.all.iter_mut().filter(|pause| pause.range.overlaps(&range)) {
             pause.state = PauseState::Probing { request };
         }
     }
 
-    /// Whether a request is a probe.
+    /// Returns true if a request is a probe.
     pub(super) fn has_probe(&self, request: u64) -> bool {
         self.all.iter().any(|pause| pause.state == PauseState::Probing { request })
     }
 
-    /// Why records of this hash are not placed, where it is paused.
+    /// Returns the reason why records of a hash are not placed, if the hash is paused.
     pub(super) fn cause(&self, hash: HashKey) -> Option<RejectReason> {
         let pause = self.all.iter().find(|pause| pause.range.contains(hash))?;
         let EntryFailure { fault, detail } = pause.cause.clone();
@@ -171,8 +171,8 @@ impl CallerPauses {
 }
 
 impl<T> Machine<T> {
-    /// Pauses the shard that a container was meant for, unless it is paused. Says until when; while
-    /// a probe is on its way that is not known.
+    /// Pauses the predicted shard of a Kinesis record, unless it is paused already. Returns the end
+    /// of the pause, or `now_ms` while a probe is in flight and the end is unknown.
     pub(super) fn pause(
         &mut self,
         flight: &InFlightRecord<T>,
@@ -181,7 +181,7 @@ impl<T> Machine<T> {
     ) -> u64 {
         let lane = flight.lane.and_then(|at| self.lanes[at].as_ref());
         let hashes = lane.map_or(flight.record.hash_span, |lane| lane.place.range());
-        // Only the answer to a probe changes how long it lasts, not those to what left before it.
+        // Only the reply to a probe changes the length of a pause, not replies to earlier requests.
         if let Some(until_ms) = self.pauses.held_until_ms(hashes) {
             return if until_ms == u64::MAX { now_ms } else { until_ms };
         }
@@ -205,7 +205,7 @@ impl<T> Machine<T> {
         until_ms
     }
 
-    /// Takes the answer to a probe.
+    /// Handles the reply to a probe.
     pub(super) fn probed(&mut self, request: u64, probed: &ProbeResult, now_ms: u64) {
         let entropy = self.entropy();
         let backoff = self.pauses.backoff;
@@ -251,7 +251,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Tells of pauses that began, and at times of those that last.
+    /// Emits a notice of pauses that began, and a reminder of those that last.
     pub(super) fn emit_pauses(&mut self, now_ms: u64) {
         if self.pauses.is_empty() {
             return;

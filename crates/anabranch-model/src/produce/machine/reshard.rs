@@ -1,4 +1,5 @@
-//! A new map: containers are judged by it, and lanes are cut anew behind a barrier.
+//! Shard map changes: Kinesis records are verified by the new map, and records are rerouted behind
+//! a barrier.
 
 use super::Machine;
 use super::action::{Action, MachineNotice, ShardListRead, ShardListResult};
@@ -14,18 +15,18 @@ use crate::produce::shard_queue::QueueScope;
 use crate::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a list says about a container.
+/// Result of checking a Kinesis record against a list of shards.
 enum RouteCheck {
-    /// All of its records belong to the shard that has it.
+    /// All of its user records belong to the shard that holds it.
     Correct,
-    /// Some don't.
+    /// Some of its user records are outside the shard's range.
     Misrouted,
-    /// The list does not name the shard.
+    /// The list does not contain the shard.
     NotListed,
 }
 
 impl<T> Machine<T> {
-    /// Takes the list that was asked for.
+    /// Handles the result of a list read.
     pub fn shards(&mut self, read: ShardListRead, list: ShardListResult, now_ms: u64) {
         let ShardListRead { refresh, number, began_ms, full } = read;
         let shards = match list {
@@ -39,8 +40,8 @@ impl<T> Machine<T> {
                 return;
             }
         };
-        // Judged by this list alone: an older one may know a shard of the same name that was
-        // another, in a stream that was deleted since.
+        // Verified by this list alone: an older list may contain a different shard of the same
+        // name, from a stream that has since been deleted.
         let ranges: BTreeMap<ShardId, HashRange> =
             shards.iter().map(|shard| (shard.id.clone(), shard.range)).collect();
         if !self.router.refresh.counts(&refresh) {
@@ -51,7 +52,7 @@ impl<T> Machine<T> {
         let map = self.router.refresh.finish(refresh, shards, now_ms);
         let open = map.map_or(0, |map| map.open_count());
         self.router.seen_ms = now_ms;
-        // Answers that reach back to the time when the list was asked for prove more than it does.
+        // Replies to requests sent after the list was requested prove more than the list does.
         self.router.proved_ms = self.router.proved_ms.max(began_ms);
         self.actions.push_back(Action::Notice(MachineNotice::MapRead { shards: open }));
         for hull in doubtful {
@@ -63,8 +64,9 @@ impl<T> Machine<T> {
         self.reroute(strays, now_ms);
     }
 
-    /// Judges every container that waits for a list as new as this one. Gives the records of
-    /// strays, and the hashes of those whose shard is not even in a full list.
+    /// Verifies every Kinesis record that waits for a list as new as this one. Returns the user
+    /// records of misrouted ones, and the hash spans of those whose shard is missing even in a full
+    /// list.
     fn verify_all(
         &mut self,
         ranges: &BTreeMap<ShardId, HashRange>,
@@ -109,7 +111,7 @@ impl<T> Machine<T> {
         (strays, doubtful)
     }
 
-    /// Takes a container that is not where it belongs, and gives its records.
+    /// Takes a misrouted Kinesis record and returns its user records.
     fn take_misrouted(
         &mut self,
         until_ms: u64,
@@ -126,7 +128,7 @@ impl<T> Machine<T> {
             let shard = shard.clone();
             self.actions.push_back(Action::Notice(MachineNotice::Misrouted { shard, records }));
         }
-        // Readers drop it, but not all readers do.
+        // Most readers drop a misrouted record, but not all of them.
         flight.record.maybe_landed = true;
         match flight.lane {
             Some(at) => self.lane_mut(at).in_flight -= 1,
@@ -135,8 +137,8 @@ impl<T> Machine<T> {
         unpack(flight.record)
     }
 
-    /// Keeps the map: drops it when it may be of another stream, ends waiting for a judgement, and
-    /// asks for a list when one is due.
+    /// Maintains the map: drops it if it may belong to another stream, times out verifications, and
+    /// requests a list when one is due.
     pub(super) fn keep_map(&mut self, now_ms: u64) {
         let idle_since = self.router.seen_ms.saturating_add(self.settings.map_idle_ms);
         if self.outstanding > 0 && self.router.map().is_some() && idle_since < now_ms {
@@ -166,7 +168,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Drops the map: from now on each hash has a lane of its own, behind the barrier.
+    /// Drops the map. Until the next one each hash has a queue of its own, behind the barrier.
     pub(super) fn drop_map(&mut self, now_ms: u64) {
         if self.router.map().is_some() {
             self.router.discard();
@@ -175,8 +177,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Cuts the lanes anew by the current map. Lanes that it no longer knows give up their records,
-    /// and a container of theirs that is on its way blocks the lanes over its hashes.
+    /// Rebuilds the queues by the current map. Queues that no longer match it give up their
+    /// records. A Kinesis record of theirs that is in flight blocks the queues over its hashes.
     fn reroute(&mut self, mut moved: Vec<PendingRecord<T>>, now_ms: u64) {
         let mut gone = vec![false; self.lanes.len()];
         self.shard_lanes = vec![None; self.router.map().map_or(0, |map| map.open_count())];
@@ -223,7 +225,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Gives each open shard its rate: the one that it had, or a full one.
+    /// Gives each open shard its previous rate, or a full one if it is new.
     fn carry_rates(&mut self, now_ms: u64) {
         let old = std::mem::take(&mut self.limiters);
         let mut rates: BTreeMap<ShardId, ShardRate> =
@@ -232,7 +234,7 @@ impl<T> Machine<T> {
             self.last_numbers.clear();
             return;
         };
-        // Numbers of shards that take no more records are of no use.
+        // Closed shards take no more records, so their sequence numbers are not needed.
         let open: BTreeSet<&ShardId> =
             (0..map.open_count()).filter_map(|at| map.open_shard(at)).map(|(_, id)| id).collect();
         self.last_numbers.retain(|shard, _| open.contains(shard));
@@ -247,7 +249,7 @@ impl<T> Machine<T> {
             .collect();
     }
 
-    /// Puts records back where they stood, each in the lane that it now belongs to.
+    /// Puts records back in put order, each in the queue that it now belongs to.
     pub(super) fn requeue(&mut self, mut records: Vec<PendingRecord<T>>, now_ms: u64) {
         records.sort_by_key(|record| record.number);
         let mut refused = Vec::new();

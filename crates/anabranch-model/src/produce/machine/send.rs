@@ -1,4 +1,4 @@
-//! Which lanes may send, and what the next requests carry.
+//! Selection of the queues that may send, and assembly of the next requests.
 
 use super::action::{Action, InFlight, PutRequest, RequestEntry};
 use super::limit::ExtraRecords;
@@ -13,17 +13,17 @@ use crate::produce::settings::KeyOrder;
 use crate::produce::shard_queue::QueueScope;
 use std::cmp::Reverse;
 
-/// What is looked at again at a time.
+/// Target of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MachineTimer {
-    /// A lane.
+    /// Slot of a queue.
     Lane(usize),
-    /// The lanes that wait for the rate of the open shard at this place of the map.
+    /// Index of an open shard of the map whose waiting queues are checked.
     Rate(usize),
 }
 
 impl<T> Machine<T> {
-    /// Finds out when a lane may send: now puts it in line, later sets a timer.
+    /// Puts a queue in the ready line if it may send now, or sets a timer if it may send later.
     pub(super) fn touch(&mut self, at: usize, now_ms: u64) {
         let per_lane = self.in_flight_per_queue();
         let target = self.aggregate_target();
@@ -33,7 +33,7 @@ impl<T> Machine<T> {
             return;
         }
         let held_ms = self.pauses.held_until_ms(lane.place.range());
-        // A probe is on its way: its answer wakes the lane.
+        // While a probe is in flight, its reply wakes the queue.
         if held_ms == Some(u64::MAX) {
             return;
         }
@@ -54,7 +54,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Looks at the lanes whose time has come.
+    /// Handles the timers that are due.
     pub(super) fn fire_timers(&mut self, now_ms: u64) {
         while let Some(Reverse((due_ms, timer))) = self.timers.peek().copied() {
             if due_ms > now_ms {
@@ -73,7 +73,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Sends what may be sent.
+    /// Sends requests until nothing more may be sent.
     pub(super) fn send(&mut self, now_ms: u64) {
         while self.requests.len() < self.settings.max_requests {
             let lanes = self.admitted(now_ms);
@@ -85,7 +85,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Lanes from the line that may send and that their shard's rate admits, for one request.
+    /// Takes queues from the ready line that may send and that their shard's rate admits, for one
+    /// request.
     fn admitted(&mut self, now_ms: u64) -> Vec<usize> {
         let limits = self.request_limits();
         let per_lane = self.in_flight_per_queue();
@@ -108,7 +109,7 @@ impl<T> Machine<T> {
                 self.touch(at, now_ms);
                 continue;
             }
-            // A probe goes by itself, so that its answer is about its own hashes.
+            // A probe goes in a request of its own, so that the reply concerns its own hashes only.
             if hold == SendPermission::Probe && !lanes.is_empty() {
                 self.ready.push_front(at);
                 break;
@@ -130,8 +131,8 @@ impl<T> Machine<T> {
         RequestLimits::for_stream(self.settings.record_max_bytes)
     }
 
-    /// Makes the next container of each lane that has none. Without order there is no reason to send
-    /// one at a time, so then it makes as many as the shard's rate admits.
+    /// Seals the next Kinesis record of each queue that has none. Without order it seals as many as
+    /// the shard's rate admits, because there is no reason to send one at a time.
     fn seal_records(&mut self, lanes: &[usize], now_ms: u64) {
         let target = self.aggregate_target();
         let mut cuts = Vec::with_capacity(lanes.len());
@@ -164,8 +165,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Sends one request with containers of these lanes, and puts those that did not fit in line
-    /// again, ahead of the others.
+    /// Sends one request with Kinesis records of these queues. Queues whose records did not fit
+    /// return to the front of the ready line.
     fn request(&mut self, lanes: &[usize], now_ms: u64) {
         let limits = self.request_limits();
         let per_lane = match self.settings.order {
@@ -188,7 +189,7 @@ impl<T> Machine<T> {
             heads.take(count).map(|head| head.sealed.bytes())
         });
         let packed = pack(sizes, limits, per_lane);
-        // A record that is too large for any bulk request goes by `PutRecord`.
+        // A record that is too large for any `PutRecords` request is sent by `PutRecord`.
         let too_large = packed.too_large.first() == Some(&0);
         let mut counts = vec![0; lanes.len()];
         if too_large {
@@ -221,7 +222,7 @@ impl<T> Machine<T> {
                 self.account(at, frozen.sealed.bytes(), now_ms);
                 request.add(&frozen);
                 if in_doubt && frozen.predicted.is_some() && !frozen.has_one_hash() {
-                    // Its place will have to be judged: the list is there by then.
+                    // Its placement will need verification; this makes the list available in time.
                     self.router.refresh.demand(now_ms);
                 }
                 if self.settings.numbered && !frozen.unnumbered {
@@ -262,7 +263,7 @@ fn may_send<T>(lane: &ShardQueue<T>, per_lane: usize) -> bool {
     lane.blockers == 0 && lane.in_flight < per_lane && !lane.has_nothing()
 }
 
-/// The shard that a lane's containers are meant for.
+/// Returns the predicted shard of a queue's Kinesis records.
 fn predicted<T>(router: &Router, lane: &ShardQueue<T>) -> Option<ShardId> {
     match &lane.place {
         QueueScope::Shard(id, _) => Some(id.clone()),

@@ -1,48 +1,48 @@
-//! When a shard map is read anew: on evidence, one read at a time, with pauses after failures.
+//! Refresh of a shard map: on evidence, one read at a time, with backoff after failures.
 
 use super::ShardMap;
 use crate::ids::ShardId;
 use crate::lineage::Shard;
 use std::sync::Arc;
 
-/// The pause after the first failure, in milliseconds.
+/// Pause after the first failure, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 1_000;
-/// The longest pause, in milliseconds. Pauses double up to it: the list is a call that all
-/// producers of a stream share, so a failing one is left alone soon.
+/// Longest pause, in milliseconds. Pauses double up to it. All producers of a stream share the
+/// limit of the list call, so a failing one backs off quickly.
 const LONGEST_PAUSE_MS: u64 = 30_000;
 
-/// A read of the shard list that is under way. Its result counts only if it comes back with this.
+/// A read of the shard list in flight. Its result counts only together with this token.
 #[derive(PartialEq, Eq, Debug)]
 pub struct MapRead {
-    /// Which read it is, so that one from before [`MapRefresh::discard`] is known.
+    /// Number of the read, to recognise one from before [`MapRefresh::discard`].
     number: u64,
 }
 
-/// What came of a hint that the map is wrong.
+/// Result of a hint that the map is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
-    /// The map is to be read anew.
+    /// A read of the map is now due.
     Due,
-    /// A read is due or under way already.
+    /// A read is already due or in flight.
     UnderWay,
     /// The map is newer than the hint.
     OlderThanMap,
-    /// The map no longer sends anything to that shard, so a read would teach nothing.
+    /// The map no longer routes records to that shard, so a read would not help.
     ShardAlreadyGone,
 }
 
-/// Where the map stands.
+/// State of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum MapState {
     /// A read is due from this time on.
     Invalid { due_ms: u64 },
-    /// A read is under way.
+    /// A read is in flight.
     Updating { number: u64 },
-    /// The map holds until there is evidence against it.
+    /// The map is valid until there is evidence against it.
     Ready { updated_ms: u64 },
 }
 
-/// The current map of a stream, and whether it is to be read anew. Reading is up to the caller.
+/// The current map of a stream, and its refresh state. The caller performs the reads.
 ///
 /// | state | event | next |
 /// |---|---|---|
@@ -53,17 +53,16 @@ enum MapState {
 /// | ready | `demand` | invalid, due at once |
 /// | any | `discard` | invalid, due at once, without a map |
 ///
-/// The last map predicts on in every state until `discard`: it is wrong for the shards that
-/// were resharded, and those answer with the evidence.
+/// The last map continues to predict in every state until `discard`. It is wrong only for shards
+/// that were resharded, and replies from these provide the evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapRefresh {
-    /// Where the map stands.
     state: MapState,
-    /// The last map that was read.
+    /// Last map that was read.
     map: Option<Arc<ShardMap>>,
-    /// The pause after the next failure.
+    /// Pause after the next failure.
     pause_ms: u64,
-    /// How many reads were begun.
+    /// Number of reads begun.
     begun: u64,
 }
 
@@ -79,24 +78,24 @@ impl Default for MapRefresh {
 }
 
 impl MapRefresh {
-    /// The last map that was read, to predict by. `None` before the first one: records then go
-    /// alone, never aggregated across shards.
+    /// Returns the last map that was read. Returns `None` before the first one: records are then
+    /// sent alone, never aggregated across shards.
     #[inline]
     pub fn map(&self) -> Option<&Arc<ShardMap>> {
         self.map.as_ref()
     }
 
-    /// Whether there is no evidence against the map.
+    /// Returns true if there is no evidence against the map.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, MapState::Ready { .. })
     }
 
-    /// Whether a read is under way.
+    /// Returns true if a read is in flight.
     pub fn is_updating(&self) -> bool {
         matches!(self.state, MapState::Updating { .. })
     }
 
-    /// When the next read is due. `None` while one is under way or none is needed.
+    /// Returns when the next read is due, or `None` while one is in flight or none is needed.
     pub fn due_ms(&self) -> Option<u64> {
         match self.state {
             MapState::Invalid { due_ms } => Some(due_ms),
@@ -104,7 +103,7 @@ impl MapRefresh {
         }
     }
 
-    /// Begins a read, if one is due. There is never more than one.
+    /// Begins a read if one is due. There is never more than one.
     pub fn begin(&mut self, now_ms: u64) -> Option<MapRead> {
         if self.due_ms()? > now_ms {
             return None;
@@ -114,15 +113,14 @@ impl MapRefresh {
         Some(MapRead { number: self.begun })
     }
 
-    /// Notes that a page of the list came: the service answers, so the next failure is a first one.
+    /// Records that a page of the list arrived: the service answers, so the backoff starts again.
     pub fn page_came(&mut self, refresh: &MapRead) {
         if self.is_under_way(refresh) {
             self.pause_ms = FIRST_PAUSE_MS;
         }
     }
 
-    /// Takes the list that a read brought. Returns the new map, or `None` if the read no longer
-    /// counts.
+    /// Handles the list of a read. Returns the new map, or `None` if the read no longer counts.
     #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
     pub fn finish(
         &mut self,
@@ -139,7 +137,7 @@ impl MapRefresh {
         Some(self.map.insert(Arc::new(map)))
     }
 
-    /// Notes that a read failed. The next one is due after a pause.
+    /// Handles the failure of a read. The next one is due after a pause.
     #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
     pub fn fail(&mut self, refresh: MapRead, now_ms: u64) {
         if self.is_under_way(&refresh) {
@@ -148,11 +146,11 @@ impl MapRefresh {
         }
     }
 
-    /// Takes a hint that the map is wrong: a request that was sent at `seen_ms` was predicted to go
-    /// to `predicted`, and another shard answered.
+    /// Handles a hint that the map is wrong: a request sent at `seen_ms` was predicted to go to
+    /// `predicted`, and another shard answered.
     ///
-    /// The time is that of the sending, because a reply can be late and tell of a past that the
-    /// map has taken in by then.
+    /// `seen_ms` is the time of sending, because a late reply may reflect a past that the map
+    /// already includes.
     pub fn invalidate(&mut self, seen_ms: u64, predicted: Option<&ShardId>) -> Invalidation {
         let MapState::Ready { updated_ms } = self.state else { return Invalidation::UnderWay };
         if seen_ms <= updated_ms {
@@ -166,21 +164,22 @@ impl MapRefresh {
         Invalidation::Due
     }
 
-    /// Asks for a read that begins from now on: a reply can only be judged by a newer list.
+    /// Requests a read that begins from now on, because a reply can only be verified by a newer
+    /// list.
     pub fn demand(&mut self, now_ms: u64) {
         if self.is_ready() {
             self.state = MapState::Invalid { due_ms: now_ms };
         }
     }
 
-    /// Drops the map: the stream may be another one of the same name, with the same shard names.
+    /// Drops the map: the stream may be another one of the same name, with the same shard ids.
     pub fn discard(&mut self) {
         self.map = None;
         self.state = MapState::Invalid { due_ms: 0 };
         self.pause_ms = FIRST_PAUSE_MS;
     }
 
-    /// Whether a read still counts.
+    /// Returns true if a read still counts.
     pub fn counts(&self, refresh: &MapRead) -> bool {
         self.is_under_way(refresh)
     }

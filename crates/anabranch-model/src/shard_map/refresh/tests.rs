@@ -1,4 +1,4 @@
-//! When the map is read anew, by example.
+//! Refresh of the map, by example.
 
 use super::{Invalidation, MapRefresh};
 use crate::hash::HashKey;
@@ -45,7 +45,7 @@ fn only_newer_evidence_about_an_open_shard_makes_a_read_due() {
         (100, None, OlderThanMap),
         (101, Some(0), Due),
         (101, None, Due),
-        // The child that answered is not what was predicted; see the argument's name.
+        // The child that answered is not the predicted shard; see the argument's name.
         (101, Some(7), ShardAlreadyGone),
     ] {
         let mut maps = ready_at(100);
@@ -109,10 +109,10 @@ fn pauses_double_from_one_second_to_thirty() {
     let mut maps = MapRefresh::default();
     let pauses: Vec<_> = (0..8).map(|_| pause_after_failure(&mut maps, false)).collect();
     assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
-    // A failure in the middle of the list is a first one again.
+    // A failure in the middle of the list counts as a first one again.
     assert_eq!(pause_after_failure(&mut maps, true), 1_000);
     assert_eq!(pause_after_failure(&mut maps, false), 2_000);
-    // So is the first one after a read that came whole.
+    // So does the first one after a complete read.
     let now_ms = maps.due_ms().unwrap();
     let refresh = maps.begin(now_ms).unwrap();
     maps.finish(refresh, whole(), now_ms).unwrap();
@@ -131,6 +131,6 @@ fn a_read_from_before_the_map_was_dropped_does_not_count() {
     assert!(maps.finish(old, split(), 103).is_none());
     assert_eq!(maps.map(), None);
     assert!(maps.finish(new, whole(), 104).is_some());
-    // What the dropped map knew is not taken over.
+    // Ranges of the dropped map are not taken over.
     assert_eq!(maps.map().unwrap().range_of(&id(1), 104), None);
 }

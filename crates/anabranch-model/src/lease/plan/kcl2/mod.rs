@@ -1,11 +1,11 @@
 //! KCL 2.x's lease taker, decision by decision, for workers that join such a fleet.
 //!
-//! It counts, takes and steals finished leases like any other, because Java does: a worker with
-//! another idea of the target would steal what Java steals back.
+//! Like Java, it counts, takes and steals finished leases as any other. With a different target, a
+//! worker would steal what Java steals back.
 //!
-//! One thing differs, and Java sees nothing of it: from a worker that hands leases over
-//! ([`WorkerId::supports_hand_over`]) none is stolen. It is asked, for as many as the target leaves, and a
-//! lease that is on its way counts for the worker that asked.
+//! One thing differs, and Java does not notice it: a lease of a worker that supports hand-over
+//! ([`WorkerId::supports_hand_over`]) is not stolen but requested, up to the target. A requested
+//! lease counts for the requester.
 
 use super::fleet::ASK_AGAIN_LEASE_TIMES;
 use super::{LeaseMove, PlanSettings, PlanningWorker};
@@ -14,22 +14,22 @@ use crate::lease::java_shuffle::JavaRandom;
 use crate::lease::worker_row::WorkerId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one round of the taker found and decided.
+/// Findings and decisions of one round of the taker.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TakerRound {
-    /// The leases that each worker should have, after the maximum.
+    /// Leases that each worker should have, at most `max_leases`.
     pub target: usize,
-    /// What the target was above the maximum: leases that this worker should have had.
+    /// Amount by which the target exceeded `max_leases`: leases that this worker should have had.
     pub spillover: usize,
-    /// Leases that had no owner, or one that did not renew for a lease time.
+    /// Leases without an owner, or with one that did not renew for a lease time.
     pub available: usize,
     /// Leases that had not been renewed for several lease times.
     pub very_old: usize,
-    /// What to take and to steal.
+    /// Leases to take, to request or to steal.
     pub moves: Vec<LeaseMove>,
 }
 
-/// What I owe for the leases that I own and the names that I left, and one round of the taker.
+/// Plans the moves for this worker's own leases and requests, and one round of the taker.
 pub(super) fn plan(
     view: &FleetView,
     me: PlanningWorker<'_>,
@@ -43,8 +43,8 @@ pub(super) fn plan(
     moves
 }
 
-/// To pass the leases of mine that others asked for, and to run those that name me and that I don't
-/// run: they were passed to me, or taken by a write whose reply was lost.
+/// Hands over the leases of `me` that others requested, and retakes those that `me` owns but does
+/// not run. The latter were handed to `me`, or taken by a write whose reply was lost.
 fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|lease| {
@@ -60,8 +60,8 @@ fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     .collect()
 }
 
-/// My names that nobody answers. From an owner that does not renew the lease is taken, and that ends
-/// the name.
+/// Withdraws the unanswered requests of `me`. If an owner does not renew, its lease is taken, which
+/// ends the request.
 fn withdrawals(view: &FleetView, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| {
         lease.row.requested.as_ref() == Some(me) && lease.row.owner.as_ref() != Some(me)
@@ -79,8 +79,8 @@ fn withdrawals(view: &FleetView, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
         .collect()
 }
 
-/// One round, after a scan. `now_ms` counts for very old leases; whether a lease is expired was
-/// settled when the scan arrived.
+/// Runs one round, after a scan. `now_ms` is used for very old leases. Expiry was decided when the
+/// scan arrived.
 pub fn round(
     view: &FleetView,
     me: &WorkerId,
@@ -110,8 +110,8 @@ pub fn round(
         very_old: very_old.len(),
         moves: Vec::new(),
     };
-    // These go before any target, and in such a round nothing else is taken, even if the maximum
-    // leaves no room for them.
+    // Very old leases take precedence over the target. In such a round nothing else is taken, even
+    // if `max_leases` allows none of them.
     if !very_old.is_empty() {
         random.shuffle(&mut very_old);
         let room = settings.max_leases.saturating_sub(mine);
@@ -136,12 +136,13 @@ pub fn round(
     round
 }
 
-/// The worker that has a lease, or will have it once a hand-over is done.
+/// Returns the worker that has a lease, or will have it after a hand-over.
 fn holder(lease: &WatchedLease) -> Option<&WorkerId> {
     lease.row.requested.as_ref().or(lease.row.owner.as_ref())
 }
 
-/// The leases that each worker should have, and by how much that was above the maximum.
+/// Returns the number of leases that each worker should have, and by how much it exceeded the
+/// maximum.
 fn target(leases: usize, workers: usize, max: usize) -> (usize, usize) {
     if workers >= leases {
         return (1, 0);
@@ -170,8 +171,8 @@ fn take(lease: &WatchedLease) -> LeaseMove {
     LeaseMove::Take { lease: lease.row.key.clone(), term: lease.row.counter }
 }
 
-/// Nothing is available: leases of the most loaded workers, as long as these hand over. Each is asked
-/// by the rule by which KCL steals one, and counts for me from then on.
+/// Requests leases of the most loaded workers, as long as these support hand-over. Used if no lease
+/// is available. Each lease is chosen by KCL's rule for stealing, and counts for `me` from then on.
 fn ask<'a>(
     view: &'a FleetView,
     counts: &mut BTreeMap<&'a WorkerId, usize>,
@@ -185,7 +186,7 @@ fn ask<'a>(
         view.leases().iter().filter(|lease| lease.row.requested.as_ref() == Some(me)).count();
     let room = settings.hand_overs_at_once.saturating_sub(asked);
     let mut moves: Vec<LeaseMove> = Vec::new();
-    // Workers whose leases can't be asked for now. They count all the same.
+    // Workers whose leases cannot be requested now. They still count.
     let mut passed_over = BTreeSet::new();
     while moves.len() < room {
         let needed = target.saturating_sub(counts[me]);
@@ -216,7 +217,8 @@ fn ask<'a>(
     moves
 }
 
-/// One whose owner has refused, or let a name wait too long not long ago, may be stuck.
+/// Returns true if a lease can be requested. If its owner refused, or recently left a request
+/// unanswered, the owner may be stuck.
 fn can_be_asked(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     let in_vain = lease.unanswered_since_ms.is_some_and(|ms| {
         now_ms.saturating_sub(ms) < view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES)
@@ -224,8 +226,8 @@ fn can_be_asked(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     lease.row.requested.is_none() && !lease.row.refused && !in_vain
 }
 
-/// Nothing is available: some leases of the single most loaded worker, if it is at the target or
-/// above. One that is exactly at the target gives one to a worker that lacks more than one.
+/// Steals leases of the single most loaded worker, if it is at the target or above. Used if no
+/// lease is available. A worker exactly at the target gives one lease if `me` lacks more than one.
 fn steal(
     view: &FleetView,
     counts: &BTreeMap<&WorkerId, usize>,

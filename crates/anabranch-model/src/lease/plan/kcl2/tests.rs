@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const LEASE_TIME: u64 = 1000;
 const NOW: u64 = 1_000_000;
 
-/// How long ago the row was last seen to be renewed.
+/// Age of the last renewal that was seen.
 #[derive(Clone, Copy, Debug)]
 enum Renewed {
     Now,
@@ -33,7 +33,8 @@ fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
     }
 }
 
-/// The view of a worker that saw each row renewed when the table says so, and scanned at `NOW`.
+/// Returns the view of a worker that saw each row renewed when the table says so, and scanned at
+/// `NOW`.
 fn view(table: Table<'_>) -> FleetView {
     let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 0);
     let ago = |renewed| match renewed {
@@ -55,14 +56,14 @@ fn keys(moves: &[LeaseMove]) -> BTreeSet<LeaseKey> {
     moves.iter().filter_map(LeaseMove::lease).cloned().collect()
 }
 
-/// What the worker `foo` does.
+/// Expected moves of the worker `foo`.
 #[derive(Debug)]
 enum Expected<'a> {
     /// It takes exactly these.
     Takes(&'a [&'a str]),
-    /// It takes so many of these.
+    /// It takes this many of these.
     TakesSome(usize, &'a [&'a str]),
-    /// It steals so many from this worker.
+    /// It steals this many from this worker.
     Steals(usize, &'a str),
 }
 use Expected::{Steals, Takes, TakesSome};
@@ -166,7 +167,7 @@ fn very_old_leases_go_first_and_alone() {
     ];
     check("priority off", &table, &without_priority(), 3, &Takes(&["5", "6", "7"]));
     check("priority on", &table, &d, 3, &Takes(&["5", "7"]));
-    // The maximum counts, and no room for the very old means no take at all.
+    // The maximum counts: if it allows no very old lease, nothing is taken.
     let max = |max_leases| PlanSettings { max_leases, ..d.clone() };
     check("max leaves room for one", &table, &max(1), 1, &TakesSome(1, &["5", "7"]));
     let full =
@@ -197,7 +198,7 @@ fn a_steal_takes_from_the_most_loaded_at_or_above_the_target() {
         [owned("bar", &["1", "2", "3"]), owned("baz", &["4", "5", "6"]), owned("foo", &["7", "8"])]
             .concat();
     check("equal to the target, one short", &table, &steal(10), 3, &Takes(&[]));
-    // At most what is above the target.
+    // At most the surplus above the target.
     let table =
         [owned("bar", &["1", "2", "3", "4", "5"]), owned("baz", &["6", "7", "8", "9"])].concat();
     check("one over the target", &table, &steal(10), 3, &Steals(2, "bar"));
@@ -269,12 +270,12 @@ fn the_tie_break_spreads_the_choices() {
     assert_eq!(again(7), again(7));
 }
 
-/// The ids of workers that hand over.
+/// Returns the ids of workers that support hand-over.
 fn ours<const N: usize>(names: [&str; N]) -> [WorkerId; N] {
     names.map(|name| WorkerId::of_kcl_join(name, 1, LEASE_TIME))
 }
 
-/// A lease that `taker` has asked its owner for.
+/// A lease that `taker` has requested from its owner.
 fn asked(key: &str, owner: &WorkerId, taker: &WorkerId) -> LeaseSnapshot {
     LeaseSnapshot { requested: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
 }
@@ -289,7 +290,7 @@ fn seen(leases: Vec<LeaseSnapshot>) -> FleetView {
     view
 }
 
-/// How many leases `me` asks for and how many it steals.
+/// Returns the number of leases that `me` requests and the number that it steals.
 fn asks_and_steals(leases: Vec<LeaseSnapshot>, me: &WorkerId) -> (usize, usize) {
     let moves = round(&seen(leases), me, NOW, 3, &defaults()).moves;
     let is_name = |step: &&LeaseMove| matches!(step, LeaseMove::RequestHandOver { .. });
@@ -308,17 +309,17 @@ fn a_worker_that_hands_over_is_asked_for_all_that_the_target_leaves() {
     check("half of eight", held(&eight, &a), (4, 0));
     check("from both", [held(&eight[..4], &a), held(&eight[4..], &b)].concat(), (2, 0));
     check("none short", [held(&eight[..4], &a), held(&eight[4..], &me)].concat(), (0, 0));
-    // Eight of Java's: one at a time, as KCL does.
+    // Eight leases of a Java worker: one at a time, as KCL does.
     check("Java is not asked", held(&eight, &"java".into()), (0, 1));
-    // Who has most is first, whoever that is.
+    // The worker with the most leases comes first.
     let java = held(&eight[..5], &"java".into());
     check("Java has most", [java, held(&eight[5..], &a)].concat(), (0, 1));
     let java = held(&eight[..2], &"java".into());
     check("a has most", [java, held(&eight[2..], &a)].concat(), (3, 0));
-    // At the target, and I lack more than one.
+    // At the target, and `me` lacks more than one.
     let level = [held(&["1", "2", "3"], &a), held(&["4", "5", "6"], &b), held(&["7"], &me)];
     check("one of two workers at the target", level.concat(), (1, 0));
-    // What is on its way counts for who asked.
+    // A requested lease counts for the requester.
     let mine = ["5", "6", "7", "8"].map(|key| asked(key, &a, &me)).to_vec();
     check("all asked for", [held(&eight[..4], &a), mine].concat(), (0, 0));
     let theirs = ["5", "6", "7", "8"].map(|key| asked(key, &a, &c)).to_vec();
@@ -342,7 +343,7 @@ fn a_lease_that_names_me_is_passed_or_run_and_a_name_in_vain_is_withdrawn() {
     let pass = LeaseMove::HandOver { lease: "1".into(), term: 1, to: a.clone() };
     let again = LeaseMove::Retake { lease: "3".into(), term: 1 };
     assert_eq!(moves, [pass, again]);
-    // The owner renews and renews, and does not hand over.
+    // The owner keeps renewing and does not hand over.
     for beat in 2..=40 {
         let mut lease = asked("4", &a, &me);
         lease.counter = beat;

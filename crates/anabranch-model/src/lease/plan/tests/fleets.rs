@@ -1,4 +1,4 @@
-//! Whole fleets: they become level, by no more moves than needed, and then stand still.
+//! Whole fleets: they become level with the fewest moves, and then stay unchanged.
 
 use super::super::PlanSettings;
 use super::simulated_fleet::{
@@ -8,7 +8,8 @@ use crate::lease::fleet_snapshot::{LeasePhase, LeaseSnapshot, WorkerSnapshot, Wo
 use crate::lease::row::LeaseKey;
 use proptest::prelude::*;
 
-/// How many rounds hand-overs may need: one to name, one to pass, with the caps of giver and taker.
+/// Returns the rounds that hand-overs may need: one to request, one to hand over, with the limits
+/// of giver and taker.
 fn hand_over_rounds(world: &SimulatedFleet) -> usize {
     let counts = world.counts();
     let most = counts.values().max().copied().unwrap_or(0);
@@ -25,7 +26,7 @@ fn world(workers: usize, owners: &[Option<usize>], settings: PlanSettings) -> Si
     world
 }
 
-/// From this table, equal looks lead to a level fleet without one refused write.
+/// Checks that equal polls lead from this table to a level fleet without a refused write.
 fn check_settles(workers: usize, owners: &[Option<usize>]) {
     let mut world = world(workers, owners, PlanSettings::default());
     let fewest = world.fewest_passes();
@@ -85,7 +86,7 @@ fn a_dead_workers_leases_are_all_taken_after_its_fence() {
             .values()
             .filter(|row| (0..dead).any(|i| row.owner.as_ref() == Some(&worker_id(i))));
         let orphaned = orphaned.count();
-        // Until the lease time is over nothing is taken.
+        // Nothing is taken before the lease time is over.
         for _ in 0..LEASE_ROUNDS - 1 {
             assert_eq!(world.round().planned, 0);
         }
@@ -93,7 +94,7 @@ fn a_dead_workers_leases_are_all_taken_after_its_fence() {
         world.check_level();
         assert!(rounds <= LEASE_ROUNDS / 2, "{rounds} rounds");
         assert_eq!((tally.fences, tally.takes, tally.passes), (dead, orphaned, 0), "{tally:?}");
-        // Few fence what another has fenced already.
+        // Few workers fence one that is fenced already.
         assert!(tally.refused <= dead * 2, "{tally:?}");
     }
 }
@@ -108,7 +109,7 @@ fn a_worker_that_leaves_gives_everything_back_and_the_rest_is_level() {
     world.check_level();
     assert_eq!(world.living().len(), 8);
     assert!(!world.workers.contains_key(&worker_id(3)));
-    // Each lease moved once: by a pass or by a release and a take.
+    // Each lease moved once: by a hand-over or by a release and a take.
     assert_eq!(tally.passes + tally.releases, 40, "{tally:?}");
     assert_eq!(tally.takes, tally.releases, "{tally:?}");
 }
@@ -154,7 +155,7 @@ fn a_refused_lease_stays_and_the_others_level_out_around_it() {
     let (_, tally) = world.settle(20);
     assert_eq!(world.counts().into_values().collect::<Vec<_>>(), [8, 2, 2]);
     assert_eq!((tally.passes, tally.refused), (4, 0));
-    // The handlers return, and now the rest can move.
+    // The handlers return, and the rest can move.
     world.leases.values_mut().for_each(|row| row.refused = false);
     world.settle(20);
     world.check_level();
@@ -166,7 +167,7 @@ fn an_owner_that_does_not_answer_is_asked_no_more_for_a_while() {
     world.processes.get_mut(&worker_id(0)).unwrap().stuck = true;
     let tallies: Vec<_> = (0..60).map(|_| world.round()).collect();
     let sum = |part: fn(&RoundTally) -> usize| tallies.iter().map(part).sum::<usize>();
-    // Each of its leases was asked for once, waited for, and given up.
+    // Each of its leases was requested once, waited for, and given up.
     assert_eq!((sum(|t| t.names), sum(|t| t.withdrawals), sum(|t| t.passes)), (4, 4, 0));
     assert_eq!(tallies[59].planned, 0);
 }
@@ -174,7 +175,7 @@ fn an_owner_that_does_not_answer_is_asked_no_more_for_a_while() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
-    /// Any table, finished and blocked shards among it.
+    /// Any table, including finished and blocked shards.
     #[test]
     fn any_table_settles_by_the_fewest_moves(
         workers in 1usize..14,
@@ -198,7 +199,7 @@ proptest! {
         prop_assert_eq!((tally.passes, tally.refused), (fewest, 0));
     }
 
-    /// Old looks cost refused writes and time, never a wrong take, and few moves.
+    /// Stale polls cost refused writes and time, but no wrong take and few moves.
     #[test]
     fn workers_with_old_looks_settle_too(
         workers in 1usize..14,
@@ -235,7 +236,7 @@ proptest! {
                 4 => split(&mut world, n),
                 _ => end(&mut world, n),
             }
-            // A death is known after a lease time.
+            // A death is noticed after a lease time.
             let most_rounds = LEASE_ROUNDS + 20 + hand_over_rounds(&world);
             world.pass_rounds(LEASE_ROUNDS + 1);
             world.settle(most_rounds);
@@ -262,10 +263,10 @@ proptest! {
         let victim = victim % halves.len();
         world.processes.get_mut(&worker_id(victim)).unwrap().dead = true;
         let own_rounds = usize::try_from(halves[victim]).unwrap() * LEASE_ROUNDS / 2;
-        // Its last beat came up to a third of its lease time ago.
+        // Its last heartbeat was up to a third of its lease time ago.
         let tally = world.pass_rounds(own_rounds * 2 / 3 - 1);
         prop_assert_eq!(tally.fences, 0);
-        // A watcher waits for up to a fifth longer than another.
+        // Watchers differ by up to a fifth of the lease time.
         let tally = world.pass_rounds(own_rounds * 8 / 15 + 3);
         prop_assert_eq!(tally.fences, 1);
         prop_assert_eq!(world.workers[&worker_id(victim)].status, WorkerStatus::Fenced);
@@ -274,7 +275,7 @@ proptest! {
     }
 }
 
-/// Turns until every lease is owned. Returns what happened.
+/// Runs turns until every lease is owned. Returns the tally.
 fn take_all(
     world: &mut SimulatedFleet,
     most: usize,
@@ -294,14 +295,14 @@ fn take_all(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// No worker knows how far the others are, and none is refused.
+    /// No worker knows the progress of the others, and no write is refused.
     #[test]
     fn workers_that_look_at_different_moments_never_want_the_same_free_lease(
         workers in 1usize..14,
         owners in prop::collection::vec(prop::option::weighted(0.2, 0usize..14), 0..200),
         most in 1usize..40,
     ) {
-        // What is held beyond a share would be asked for and passed on, which is another matter.
+        // Leases held beyond a share would be requested and handed over, which is not tested here.
         let share = owners.len() / workers;
         let mut held = vec![0; workers];
         let owners: Vec<_> = owners.into_iter().map(|owner| {
@@ -319,7 +320,7 @@ proptest! {
 
 #[test]
 fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
-    // Turns between two joins, and the takes that may be refused: in percent of those that count.
+    // Turns between two joins, and the refused takes allowed, in percent of the successful ones.
     for (turns, percent) in [(0, 0), (20, 0), (39, 0), (60, 10), (200, 10), (1_000, 10)] {
         let mut world = SimulatedFleet::new(PlanSettings::default(), 3);
         (0..1_000).for_each(|i| world.add(lease(i, None)));
@@ -337,7 +338,8 @@ fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
     }
 }
 
-/// A fleet in which worker `i` reads the streams `reads[i]`, and streams with so many leases.
+/// A fleet in which worker `i` reads the streams `reads[i]`, and the number of leases of each
+/// stream.
 fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: PlanSettings) -> SimulatedFleet {
     let mut world = SimulatedFleet::new(settings, 5);
     for (i, streams) in reads.iter().enumerate() {
@@ -356,7 +358,8 @@ fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: PlanSettings)
 
 #[test]
 fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
-    // Who reads what, the leases of each stream, and what each worker has in the end.
+    // The streams that each worker reads, the leases of each stream, and the final count of each
+    // worker.
     type Case =
         (&'static [&'static [&'static str]], &'static [(&'static str, usize)], &'static [usize]);
     let cases: [Case; 5] = [
@@ -364,7 +367,7 @@ fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
         (&[&["s"], &["t"]], &[("s", 5), ("t", 7)], &[5, 7]),
         (&[&[], &["s"]], &[("s", 4)], &[0, 4]),
         (&[&["s", "t"], &["s", "t"]], &[("s", 3), ("t", 3)], &[3, 3]),
-        // Nobody reads u.
+        // No worker reads u.
         (&[&["s"], &["s"]], &[("s", 2), ("u", 3)], &[1, 1]),
     ];
     for (reads, streams, expected) in cases {
@@ -382,7 +385,7 @@ fn a_stream_that_a_worker_no_longer_reads_goes_to_the_others() {
         divided(&[&["s", "t"], &["s", "t"]], &[("s", 4), ("t", 4)], PlanSettings::default());
     world.settle(6);
     world.workers.get_mut(&worker_id(0)).unwrap().reads = Some(vec!["s".into()]);
-    // It gives back what it drains, and is never asked to take it again.
+    // It releases its drained leases, and is never asked to take them again.
     let gone: Vec<_> =
         world.leases.values_mut().filter(|row| row.key.stream.as_str() == "t").collect();
     for row in gone {
@@ -400,7 +403,7 @@ fn no_worker_has_more_than_the_maximum_however_many_streams_it_reads() {
     let settings = PlanSettings { max_leases: 5, ..PlanSettings::default() };
     let mut world = divided(&[&["s", "t"], &["s"], &["t"]], &[("s", 9), ("t", 9)], settings);
     world.pass_rounds(4 * LEASE_ROUNDS);
-    // Of one stream or the other, worker 0 has what leaves nothing of it for the maximum.
+    // Worker 0 reaches the maximum with the leases of both streams.
     let counts: Vec<_> = world.counts().into_values().collect();
     assert!(counts.iter().all(|count| *count <= 5) && counts[0] == 5, "{counts:?}");
 }
@@ -412,7 +415,7 @@ fn a_lease_that_does_not_fit_in_a_worker_with_other_streams_waits_a_lease_time_f
     world.pass_rounds(LEASE_ROUNDS + 4);
     let free: Vec<_> = world.leases.values().filter(|row| row.owner.is_none()).collect();
     assert!(free.is_empty(), "{free:?}");
-    // Then nothing moves any more, though the shares say otherwise.
+    // Then nothing moves any more, although the shares differ.
     (0..4 * LEASE_ROUNDS).for_each(|_| assert_eq!(world.round().planned, 0));
 }
 
@@ -434,7 +437,7 @@ fn end(world: &mut SimulatedFleet, n: usize) {
     world.leases.values_mut().nth(at).unwrap().phase = LeasePhase::Finished;
 }
 
-/// A shard ends, and two children can be read.
+/// Ends a shard and adds two readable children.
 fn split(world: &mut SimulatedFleet, n: usize) {
     end(world, n);
     let next = world.leases.len();

@@ -1,4 +1,4 @@
-//! The native plan by example; whole fleets are in the folder.
+//! Tests of the native plan: single decisions, whole fleets and weights.
 
 mod native;
 mod fleets;

@@ -10,11 +10,11 @@ use crate::lease::row::LeaseKey;
 use crate::lease::table::Layout;
 use std::collections::BTreeSet;
 
-/// A lease: key, owner, and what else is on the row.
+/// A lease: key, owner, and further state of the row.
 #[derive(Clone, Copy)]
 struct Row(&'static str, Option<&'static str>, &'static [On]);
 
-/// What else may be on a row.
+/// Further state of a row.
 #[derive(Clone, Copy)]
 enum On {
     Named(&'static str),
@@ -48,7 +48,7 @@ impl Row {
     }
 }
 
-/// A worker row that beats at every look, or stands still.
+/// A worker row whose heartbeat changes at every poll, or does not change.
 #[derive(Clone, Copy)]
 enum Who {
     Beats(&'static str),
@@ -76,10 +76,11 @@ impl Who {
     }
 }
 
-/// For how long a free lease waits when a worker is new.
+/// Time for which a free lease waits after a worker has joined.
 const SETTLE: u64 = 100;
 
-/// What `me`, who runs `running`, plans after it has seen this table for `watched_ms`.
+/// Returns the plan of `me`, which runs `running`, after it has watched this table for
+/// `watched_ms`.
 fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> Vec<LeaseMove> {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, PATIENCE);
     let looks = [0, watched_ms];
@@ -94,7 +95,7 @@ fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> 
     plan(&view, me, 1000 + watched_ms, 11, &settings)
 }
 
-/// Says a plan in short words, in order.
+/// Formats a plan as short strings, in order.
 fn words(moves: &[LeaseMove]) -> Vec<String> {
     let word = |planned: &LeaseMove| match planned {
         LeaseMove::Fence { worker, counter } => format!("fence {worker} at {counter}"),
@@ -130,10 +131,10 @@ const FREE: Option<&str> = None;
 fn a_free_lease_is_taken_and_a_held_one_is_asked_for() {
     let both = [Beats("bob"), Beats("me")];
     check(&both[1..], &[Row("1", FREE, &[])], &[], &["take 1"]);
-    // The one with fewer gets the free one.
+    // The worker with fewer leases gets the free one.
     check(&both, &[Row("1", BOBS, &[]), Row("2", FREE, &[])], &[], &["take 2"]);
     check(&both, &[Row("1", MINE, &[]), Row("2", FREE, &[])], &["1"], &[]);
-    // bob's heart beats: however many it has, it is only asked.
+    // bob's heartbeat changes: however many leases it has, they are only requested.
     let three = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
     check(&both, &three, &[], &["name 1"]);
     check(&both, &three[..2], &[], &["name 1"]);
@@ -146,7 +147,7 @@ fn a_free_lease_waits_until_no_worker_is_new() {
     let rows = [Row("1", BOBS, &[]), Row("2", FREE, &[]), Row("3", MINE, &[]), Row("4", FREE, &[])];
     check_after(SETTLE - 1, &both, &rows, &["3"], &[]);
     assert_eq!(planned(&both, &rows, &["3"], SETTLE).len(), 1);
-    // What is mine already, or another's, does not wait.
+    // Leases of this or of another worker do not wait.
     check_after(1, &both, &[Row("1", MINE, &[])], &[], &["take again 1"]);
     check_after(1, &both, &[Row("1", BOBS, &[]), Row("2", BOBS, &[])], &[], &["name 1"]);
 }
@@ -189,7 +190,7 @@ fn a_silent_worker_is_fenced_before_anything_of_it_is_taken() {
     assert_eq!(later, ["fence bob at 3"]);
 }
 
-/// A look at `bob`, whose counter stands at 3 and whose row names a lease time.
+/// Returns the plan after polls of `bob`, whose counter stays at 3 and whose row has a lease time.
 fn fence_of_bob(own_ms: u64, watched_ms: u64) -> Vec<String> {
     let mut view = FleetView::new(Layout::Native, LEASE_TIME, PATIENCE);
     for (look, at_ms) in [0, watched_ms].into_iter().enumerate() {
@@ -237,7 +238,7 @@ fn what_names_me_and_does_not_run_is_taken_again_or_given_back() {
     check(&both, &[Row("1", MINE, &[])], &[], &["take again 1"]);
     check(&both, &[Row("1", MINE, &[Blocked])], &[], &["release 1"]);
     check(&both, &[Row("1", MINE, &[Finished])], &[], &[]);
-    // Two is my share, and the third is too many.
+    // The share is two, so the third is surplus.
     let rows = [Row("1", MINE, &[]), Row("2", MINE, &[]), Row("3", MINE, &[]), Row("4", BOBS, &[])];
     check(&both, &rows, &["2", "3"], &["release 1"]);
     check(&[Beats("bob"), Leaves("me")], &rows[..1], &[], &["release 1"]);
@@ -250,7 +251,7 @@ fn an_owner_passes_what_a_living_worker_asks_for() {
     check(&both, &asked, &["1", "2"], &["pass 1 to bob"]);
     check(&both, &asked, &["2"], &["pass 1 to bob"]);
     check(&[Beats("bob"), Leaves("me")], &asked, &["1", "2"], &["pass 1 to bob"]);
-    // One that can't take it any more only stands in the way of others.
+    // A requester that can no longer take the lease keeps others from requesting it.
     check(&[Leaves("bob"), Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
     check(&[IsFenced("bob"), Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
     check_after(
@@ -260,7 +261,7 @@ fn an_owner_passes_what_a_living_worker_asks_for() {
         &["1", "2"],
         &["fence bob at 3", "withdraw bob from 1"],
     );
-    // One that is not listed may have joined just now.
+    // A requester that is not listed may have joined just now.
     check(&[Beats("me")], &asked, &["1", "2"], &[]);
     check_after(LEASE_TIME, &[Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
 }
@@ -278,7 +279,7 @@ fn a_name_is_withdrawn_when_it_is_refused_unanswered_or_not_needed() {
     check(&both, &enough[..2], &["2"], &["withdraw me from 1"]);
     check(&both, &enough, &["2", "3"], &["withdraw me from 1"]);
     check(&[Beats("bob"), Leaves("me")], &asked, &[], &["withdraw me from 1"]);
-    // A silent owner answers nothing: it is fenced, and the name falls with the take.
+    // A silent owner does not answer: it is fenced, and the take ends the request.
     check_after(LEASE_TIME, &[Still("bob"), Beats("me")], &asked, &[], &["fence bob at 3"]);
 }
 
@@ -286,7 +287,7 @@ fn a_name_is_withdrawn_when_it_is_refused_unanswered_or_not_needed() {
 fn a_refused_lease_and_one_that_another_asked_for_are_left_out() {
     let three = [Beats("bob"), Beats("me"), Beats("you")];
     let rows = [Row("1", BOBS, &[Refused]), Row("2", BOBS, &[Refused]), Row("3", BOBS, &[])];
-    // bob can give one lease only. The lower name gets it.
+    // bob can give one lease only. The worker with the lower name gets it.
     check(&three, &rows, &[], &["name 3"]);
     let rows = [Row("1", BOBS, &[Named("you")]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
     check(&three, &rows, &[], &["name 2"]);
@@ -294,7 +295,7 @@ fn a_refused_lease_and_one_that_another_asked_for_are_left_out() {
 
 #[test]
 fn leases_of_the_dead_count_before_they_are_free() {
-    // bob has its half of the six already, so what I lack comes from dan.
+    // bob has its half of the six already, so the missing lease comes from dan.
     let workers = [Beats("bob"), Still("dan"), Beats("me")];
     let bobs = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
     let dans = [Row("5", Some("dan"), &[]), Row("6", Some("dan"), &[])];
@@ -308,7 +309,8 @@ fn a_worker_with_too_many_gives_up_its_names_before_its_leases() {
     let bobs = [Row("1", BOBS, &[]), Row("2", BOBS, &[])];
     let eve = Some("eve");
     let eves = [Row("3", eve, &[Named("bob")]), Row("4", eve, &[]), Row("5", eve, &[])];
-    // bob is one above its share. It will withdraw from 3, and I ask for that then.
+    // bob is one above its share. It will withdraw its request for 3, which this worker requests
+    // then.
     check(&workers, &[&bobs[..], &eves].concat(), &[], &[]);
 }
 
@@ -316,7 +318,7 @@ fn a_worker_with_too_many_gives_up_its_names_before_its_leases() {
 fn a_worker_that_leaves_counts_no_more_and_its_leases_are_asked_for() {
     let rows = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", FREE, &[])];
     check(&[Leaves("bob"), Beats("me")], &rows, &[], &["name 1", "name 2", "take 3"]);
-    // It takes and asks for nothing itself.
+    // It takes and requests nothing itself.
     check(&[Beats("bob"), Leaves("me")], &rows, &[], &[]);
 }
 

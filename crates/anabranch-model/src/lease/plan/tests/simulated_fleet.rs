@@ -1,5 +1,5 @@
-//! A fleet in one table, for tests: every worker looks, plans, and its moves are carried out as
-//! conditional writes, one worker after the other.
+//! A simulated fleet on one table. Every worker polls and plans, and its moves run as conditional
+//! writes, one worker after the other.
 
 use crate::lease::fleet_snapshot::{
     FleetSnapshot, LeasePhase, LeaseSnapshot, WorkerSnapshot, WorkerStatus,
@@ -12,20 +12,20 @@ use crate::lease::table::Layout;
 use crate::lease::worker_row::WorkerId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// For how long a name may wait.
+/// Maximum time for which a hand-over request waits.
 pub(in crate::lease::plan) const PATIENCE: u64 = 5_000;
-/// From one look to the next.
+/// Time between polls.
 const LOOK: u64 = 500;
-/// From one worker's turn to another's.
+/// Time between the turns of two workers.
 const TURN: u64 = 5;
-/// For how long a plan is carried out.
+/// Time for which a plan is carried out.
 const FRESH: u64 = 200;
-/// Rounds in which a lease time passes.
+/// Rounds in a lease time.
 pub(in crate::lease::plan) const LEASE_ROUNDS: usize = 20;
-/// For how long a heart may stand still.
+/// Maximum time without a heartbeat.
 pub(in crate::lease::plan) const LEASE_TIME: u64 = LOOK * LEASE_ROUNDS as u64;
 
-/// What happened in a round, or in several.
+/// Tally of events in one or more rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::lease::plan) struct RoundTally {
     pub(in crate::lease::plan) fences: usize,
@@ -36,7 +36,7 @@ pub(in crate::lease::plan) struct RoundTally {
     pub(in crate::lease::plan) releases: usize,
     /// Writes whose condition was false.
     pub(in crate::lease::plan) refused: usize,
-    /// Moves that were planned.
+    /// Planned moves.
     pub(in crate::lease::plan) planned: usize,
 }
 
@@ -53,19 +53,19 @@ impl RoundTally {
     }
 }
 
-/// A process.
+/// A simulated worker process.
 pub(in crate::lease::plan) struct SimulatedProcess {
     view: FleetView,
     running: BTreeSet<LeaseKey>,
-    /// What is left of its last plan, when workers act one by one.
+    /// Rest of its last plan, when workers act one by one.
     to_do: VecDeque<LeaseMove>,
-    /// When it made that plan.
+    /// Time of that plan.
     planned_ms: u64,
-    /// Rounds from one beat to the next.
+    /// Rounds between heartbeats.
     pub(in crate::lease::plan) beat_rounds: u64,
-    /// It beats no more and does nothing.
+    /// It sends no heartbeats and does nothing.
     pub(in crate::lease::plan) dead: bool,
-    /// It beats and looks, and carries out nothing.
+    /// It sends heartbeats and polls, but carries out no moves.
     pub(in crate::lease::plan) stuck: bool,
 }
 
@@ -76,7 +76,7 @@ pub(in crate::lease::plan) struct SimulatedFleet {
     pub(in crate::lease::plan) workers: BTreeMap<WorkerId, WorkerSnapshot>,
     pub(in crate::lease::plan) leases: BTreeMap<LeaseKey, LeaseSnapshot>,
     pub(in crate::lease::plan) processes: BTreeMap<WorkerId, SimulatedProcess>,
-    /// One in so many looks shows the table as it was a round ago.
+    /// One in this many polls shows the table as it was a round ago.
     pub(in crate::lease::plan) stale_one_in: Option<u32>,
     before: FleetSnapshot,
     random: JavaRandom,
@@ -121,7 +121,7 @@ impl SimulatedFleet {
         self.processes.get_mut(&worker_id(i)).unwrap().beat_rounds = 1;
     }
 
-    /// Joins a worker with a lease time of its own, which beats three times in it.
+    /// Adds a worker with a lease time of its own and three heartbeats in it.
     pub(in crate::lease::plan) fn join_for(&mut self, i: usize, lease_time_ms: u64) {
         let id = worker_id(i);
         let row = WorkerSnapshot {
@@ -172,7 +172,8 @@ impl SimulatedFleet {
         }
     }
 
-    /// Everyone beats and looks; then, in random order, everyone carries out what it planned.
+    /// Runs one round: every worker sends a heartbeat and polls; then, in random order, every
+    /// worker carries out its plan.
     pub(in crate::lease::plan) fn round(&mut self) -> RoundTally {
         self.now_ms += LOOK;
         for (id, process) in &self.processes {
@@ -210,9 +211,9 @@ impl SimulatedFleet {
         tally
     }
 
-    /// Any worker does its next thing: it carries out up to `most` moves of its plan, or looks and
-    /// plans anew when nothing is left of it. So every look is of another moment, and a plan grows
-    /// old while the others act.
+    /// Lets a random worker act: it carries out up to `most` moves of its plan, or polls and plans
+    /// again if none are left. Every poll is therefore of another moment, and a plan ages while the
+    /// others act.
     pub(in crate::lease::plan) fn turn(&mut self, most: usize) -> RoundTally {
         self.now_ms += TURN;
         let ids = self.living();
@@ -221,7 +222,7 @@ impl SimulatedFleet {
         self.workers.get_mut(id).unwrap().counter += 1;
         let (fresh, tie_break) = (self.snapshot(), u64::from(self.random.below(1 << 30)));
         let process = self.processes.get_mut(id).unwrap();
-        // As in the coordinator, a plan is carried out while its look is fresh.
+        // As in the coordinator, a plan is carried out while its poll is fresh.
         if process.to_do.is_empty() || self.now_ms >= process.planned_ms + FRESH {
             process.planned_ms = self.now_ms;
             process.view.observe(seen_by(&self.workers, id, fresh), self.now_ms);
@@ -237,7 +238,7 @@ impl SimulatedFleet {
         tally
     }
 
-    /// A worker that leaves has drained what nobody asked for by the time it is asked nothing.
+    /// Releases leases that a leaving worker has drained and that are not requested.
     fn finish_leaving(&mut self, id: &WorkerId, tally: &mut RoundTally) {
         let leaving = self.workers.get(id).is_some_and(|row| row.status == WorkerStatus::Leaving);
         if !leaving {
@@ -325,7 +326,7 @@ impl SimulatedFleet {
         }
     }
 
-    /// The store would let this take through; the owner must not be one that lives.
+    /// Checks that the owner of a lease to be taken is not alive. The store would allow the take.
     fn check_may_be_taken(&self, me: &WorkerId, lease: &LeaseKey, term: u64) {
         let row = &self.leases[lease];
         assert_eq!(row.phase, LeasePhase::Ready, "{me} takes {lease}, which can't be read");
@@ -347,14 +348,14 @@ impl SimulatedFleet {
         row.map(change).is_some()
     }
 
-    /// Some rounds, whatever happens in them.
+    /// Runs rounds, whatever happens in them.
     pub(in crate::lease::plan) fn pass_rounds(&mut self, rounds: usize) -> RoundTally {
         let mut tally = RoundTally::default();
         (0..rounds).for_each(|_| tally.add(self.round()));
         tally
     }
 
-    /// Rounds until three in a row planned nothing. Returns how many there were and what happened.
+    /// Runs rounds until three in a row planned nothing. Returns their number and the tally.
     pub(in crate::lease::plan) fn settle(&mut self, most_rounds: usize) -> (usize, RoundTally) {
         let mut total = RoundTally::default();
         let mut quiet = 0;
@@ -369,7 +370,7 @@ impl SimulatedFleet {
         panic!("not settled after {most_rounds} rounds: {total:?}, counts {:?}", self.counts());
     }
 
-    /// The leases that count, of each living worker.
+    /// Returns the number of ready leases of each living worker.
     pub(in crate::lease::plan) fn counts(&self) -> BTreeMap<WorkerId, usize> {
         let mut counts: BTreeMap<_, _> = self.living().into_iter().map(|id| (id, 0)).collect();
         for row in self.leases.values().filter(|row| row.phase == LeasePhase::Ready) {
@@ -380,8 +381,8 @@ impl SimulatedFleet {
         counts
     }
 
-    /// How many leases have to change hands between living workers, at the least, for a level
-    /// fleet: worked out here by trying which workers keep the remainder.
+    /// Returns the minimum number of leases that have to change hands between living workers for a
+    /// level fleet, by trying which workers keep the remainder.
     pub(in crate::lease::plan) fn fewest_passes(&self) -> usize {
         let mut counts: Vec<usize> = self.counts().into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
@@ -392,7 +393,8 @@ impl SimulatedFleet {
         counts.iter().enumerate().map(above).sum()
     }
 
-    /// Every lease that can be read has a living owner that runs it, and the counts are level.
+    /// Checks that every ready lease has a living owner that runs it, and that the counts are
+    /// level.
     pub(in crate::lease::plan) fn check_level(&self) {
         let counts = self.counts();
         for row in self.leases.values().filter(|row| row.phase == LeasePhase::Ready) {
@@ -409,7 +411,7 @@ impl SimulatedFleet {
     }
 }
 
-/// A worker lists the leases of the streams that it reads.
+/// Filters a poll by the streams that a worker reads.
 fn seen_by(
     workers: &BTreeMap<WorkerId, WorkerSnapshot>,
     id: &WorkerId,

@@ -1,4 +1,4 @@
-//! Fleets that are level by bytes per second.
+//! Balancing by bytes per second.
 
 use super::super::{Balance, PlanSettings};
 use super::simulated_fleet::{SimulatedFleet, key, lease, worker_id};
@@ -61,7 +61,7 @@ fn nothing_moves_within_the_hysteresis() {
     // 20 % above and below the mean of 100.
     let mut world = world(3, &[Some(120), Some(80), Some(100)]);
     assert_eq!(world.settle(5).1.planned, 0);
-    // The lease of 120 is the load: no exchange makes it better, however far off it is.
+    // The lease of 120 is the load: no exchange improves it, however far off it is.
     let mut world = world_of_one_giant();
     assert_eq!(world.settle(5).1.planned, 0);
 }
@@ -91,7 +91,7 @@ fn what_is_under_way_arrives_before_more_is_asked_for() {
 
 #[test]
 fn nothing_moves_for_a_tiny_gain() {
-    // 2000 against 1000 bytes, and the best exchange makes it 1999 against 1001.
+    // 2000 against 1000 bytes; the best exchange results in 1999 against 1001.
     let mut world = world(2, &[Some(1000), Some(999), Some(1000), Some(1)]);
     assert_eq!(world.settle(5).1.planned, 0);
 }
@@ -104,7 +104,7 @@ fn world_of_one_giant() -> SimulatedFleet {
 fn leases_that_nobody_measured_weigh_what_others_do() {
     let mut unknown = world(4, &[None; 20]);
     assert_eq!(unknown.settle(5).1.planned, 0);
-    // Five known leases at 100: the unknown ones are taken for 100 too.
+    // Five known leases at 100: the unknown ones count as 100 too.
     let weights: Vec<_> = (0..20).map(|i| (i % 4 == 0).then_some(100)).collect();
     assert_eq!(world(4, &weights).settle(5).1.planned, 0);
 }
@@ -149,7 +149,7 @@ proptest! {
         world.check_level();
     }
 
-    /// Where single leases are light against the mean, the end is within the hysteresis.
+    /// If single leases are light against the mean, the fleet ends within the hysteresis.
     #[test]
     fn light_leases_end_within_the_hysteresis(
         workers in 1usize..8,
