@@ -1,7 +1,9 @@
-//! Puts and gets records through the AWS SDK and prints what they cost the *server*:
-//! `put_ns get_ns memory_bytes`, CPU per record and resident memory per stored record.
+//! Load generator that measures CPU time and memory of the *server* under puts and gets. It talks
+//! to the server through the AWS SDK and prints `put_ns get_ns memory_bytes`: CPU time per record
+//! put, CPU time per record read, and resident memory per stored record.
 //!
-//! Run by `cargo xtask bench local`: `load PID RECORDS`, endpoint in `AWS_ENDPOINT_URL`.
+//! Started by `cargo xtask bench local` as `load PID RECORDS`, with the endpoint in
+//! `AWS_ENDPOINT_URL`.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people, far below 2^52")]
 
@@ -17,12 +19,12 @@ const STREAM: &str = "load";
 const SHARDS: i32 = 8;
 const BATCH: usize = 500;
 const DATA_BYTES: usize = 100;
-/// How often the whole stream is read: one reading is over too soon to be measured well.
+/// Number of times the whole stream is read. A single pass is too short to measure well.
 const READINGS: usize = 5;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo bench` adds its own flag; without a pid there is nothing to measure.
+    // `cargo bench` adds its own flag. Without a pid there is nothing to measure.
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let [pid, records] = &args[..] else {
         println!("run it by `cargo xtask bench local`");
@@ -32,14 +34,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = client(&std::env::var("AWS_ENDPOINT_URL")?);
     create(&client).await?;
 
-    // A first batch warms both sides up and is left out of the figures.
+    // The first batch warms up both sides and is not measured.
     put(&client, BATCH).await?;
     let (cpu, memory) = (cpu_ns(pid)?, resident_bytes(pid)?);
     put(&client, records).await?;
     let put_ns = (cpu_ns(pid)? - cpu) as f64 / records as f64;
     let memory_bytes = (resident_bytes(pid)? - memory) as f64 / records as f64;
 
-    // As with the puts, a first reading warms up.
+    // As with the puts, the first pass only warms up.
     get_all(&client, records + BATCH).await?;
     let cpu = cpu_ns(pid)?;
     for _ in 0..READINGS {
@@ -93,7 +95,7 @@ async fn put(client: &Client, records: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads the stream from its beginning, and finds in it what was put.
+/// Reads the stream from its start and asserts that it holds `records` records.
 async fn get_all(client: &Client, records: usize) -> Result<(), Box<dyn Error>> {
     let mut got = 0;
     for shard in 0..SHARDS {
@@ -114,7 +116,7 @@ async fn get_all(client: &Client, records: usize) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// CPU time of all threads of a process, from the scheduler's own counters.
+/// Returns the CPU time of all threads of a process, from the scheduler's own counters.
 fn cpu_ns(pid: u32) -> Result<u64, Box<dyn Error>> {
     let mut total = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -1,6 +1,6 @@
-//! ARNs of streams and of their consumers: built and taken apart.
+//! Building and parsing the ARNs of streams and their consumers.
 
-/// The account and region that an engine plays.
+/// The account and region that an engine emulates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccountRegion {
     pub(crate) account: String,
@@ -12,24 +12,24 @@ impl AccountRegion {
         format!("arn:aws:kinesis:{}:{}:stream/{stream}", self.region, self.account)
     }
 
-    /// A consumer's ARN ends with its creation time in seconds, so that a consumer of the same
-    /// name made later has another one.
+    /// Returns the ARN of a consumer. It ends with the creation time in seconds, so that a consumer
+    /// created later under the same name has a different ARN.
     pub(crate) fn consumer_arn(&self, stream: &str, consumer: &str, created_ms: u64) -> String {
         format!("{}/consumer/{consumer}:{}", self.stream_arn(stream), created_ms / 1000)
     }
 }
 
-/// What an ARN of this service names.
+/// The parts of an ARN of a stream or consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParsedArn<'a> {
     pub(crate) region: &'a str,
     pub(crate) account: &'a str,
     pub(crate) stream: &'a str,
-    /// `name:creation` of a consumer, when the ARN names one.
+    /// `name:creation` of a consumer, if the ARN names one.
     pub(crate) consumer: Option<&'a str>,
 }
 
-/// Takes an ARN of a stream or consumer apart. `None` if it is neither.
+/// Parses the ARN of a stream or consumer. Returns `None` if it is neither.
 pub(crate) fn parse(arn: &str) -> Option<ParsedArn<'_>> {
     let mut parts = arn.splitn(6, ':');
     let (scheme, partition) = (parts.next()?, parts.next()?);

@@ -1,46 +1,45 @@
-//! The large buffers of all requests and replies: a read copies megabytes out of a shard and writes
-//! megabytes of reply. They are used again: to get fresh memory from the system for each, page by
-//! page, costs more than to write it.
+//! A pool of the large buffers of all requests and replies. A read copies megabytes out of a shard
+//! and writes a reply of megabytes. Buffers are reused because getting fresh memory from the
+//! system, page by page, costs more than writing to it.
 
 use bytes::Bytes;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// How many bytes are kept for the next use.
+/// Total bytes kept for reuse.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
 
 /// Buffers below this size are left to the allocator.
 const WORTH_BYTES: usize = 64 * 1024;
-/// How many are kept, at the most.
+/// Maximum number of buffers kept.
 const KEPT: usize = 4;
 
 static BUFFERS: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::keeping(KEPT_BYTES));
 
-/// An empty buffer with room for `room` bytes.
+/// Returns an empty buffer with capacity for at least `room` bytes.
 pub(crate) fn take(room: usize) -> Vec<u8> {
     BUFFERS.take(room)
 }
 
-/// Shares a buffer; it is given back when nobody holds it any more.
+/// Shares a buffer. It returns to the pool when the last handle is dropped.
 pub(crate) fn share(buffer: Vec<u8>) -> Bytes {
     BUFFERS.share(buffer)
 }
 
-/// Buffers that wait for their next use. Clones share them.
+/// A pool of idle buffers. Clones share it.
 #[derive(Debug, Clone)]
 struct BufferPool {
-    /// Those that wait.
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// How many bytes are kept, in all.
+    /// Limit on the total bytes kept.
     kept_bytes: usize,
 }
 
 impl BufferPool {
-    /// None yet. So many bytes are kept, in all.
+    /// Creates an empty pool that keeps at most `bytes` bytes.
     fn keeping(bytes: usize) -> Self {
         Self { idle: Arc::default(), kept_bytes: bytes }
     }
 
-    /// An empty buffer with room for `room` bytes.
+    /// Returns an empty buffer with capacity for at least `room` bytes.
     fn take(&self, room: usize) -> Vec<u8> {
         if room < WORTH_BYTES {
             return Vec::with_capacity(room);
@@ -50,7 +49,7 @@ impl BufferPool {
         buffer
     }
 
-    /// Shares a buffer; it is given back when nobody holds it any more.
+    /// Shares a buffer. It returns to the pool when the last handle is dropped.
     fn share(&self, buffer: Vec<u8>) -> Bytes {
         if buffer.capacity() < WORTH_BYTES {
             return buffer.into();
@@ -58,7 +57,7 @@ impl BufferPool {
         Bytes::from_owner(PooledBuffer { buffer, home: self.clone() })
     }
 
-    /// Keeps a buffer for its next use, if it is worth it.
+    /// Keeps a buffer for reuse, unless the pool is at one of its limits.
     fn give_back(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         self.with_idle(|idle| {
@@ -70,12 +69,12 @@ impl BufferPool {
     }
 
     fn with_idle<R>(&self, then: impl FnOnce(&mut Vec<Vec<u8>>) -> R) -> R {
-        // Nothing here panics half-way through a change.
+        // No critical section panics in the middle of a change.
         then(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A buffer that comes back by itself.
+/// A buffer that returns to its pool when dropped.
 struct PooledBuffer {
     buffer: Vec<u8>,
     home: BufferPool,
@@ -97,7 +96,7 @@ impl Drop for PooledBuffer {
 mod tests {
     use super::*;
 
-    /// The sizes of those that are kept.
+    /// Returns the capacities of the buffers kept.
     fn kept(buffers: &BufferPool) -> Vec<usize> {
         buffers.with_idle(|idle| idle.iter().map(Vec::capacity).collect())
     }

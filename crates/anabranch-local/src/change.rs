@@ -1,7 +1,7 @@
-//! Every change of metadata as a value.
+//! Changes of metadata as values.
 //!
-//! An operation plans a change, the journal keeps it, and one `apply` carries it out. Playing a
-//! journal again runs the same `apply`, so a stream after a restart is the stream before it.
+//! An operation plans a change, the journal keeps it, and one `apply` carries it out. Replaying a
+//! journal runs the same `apply`, so a stream is the same after a restart as before it.
 
 use anabranch_model::hash::{HashKey, HashRange};
 use serde::{Deserialize, Serialize};
@@ -12,95 +12,96 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Change {
     /// The stream's name.
     pub stream: String,
-    /// When it happened, in milliseconds since 1970.
+    /// Time of the change, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What happened.
+    /// The kind of change, with its parameters.
     pub what: ChangeKind,
 }
 
-/// What a change does. `until_ms` is when the passing state (CREATING, UPDATING, DELETING) ends.
+/// The kind of a change. `until_ms` is the time at which the transitional state (CREATING,
+/// UPDATING, DELETING) ends, in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeKind {
-    /// The stream is created; one of the same name that is gone is forgotten.
+    /// The stream is created. It replaces a deleted stream of the same name.
     Create(Creation),
     /// The stream is deleted.
     Delete {
-        /// When the stream is gone.
+        /// Time at which the stream no longer exists, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Shards are closed and others opened in their place.
+    /// Shards are closed and others are opened in their place.
     Reshard(Reshard),
-    /// Records are kept for another time.
+    /// The retention period changes.
     Retain {
-        /// The retention from now on.
+        /// The new retention period, in hours.
         hours: u32,
     },
     /// The capacity mode changes.
     Mode {
-        /// The mode from now on.
+        /// The new mode.
         mode: StreamMode,
-        /// When the stream is ACTIVE again.
+        /// Time at which the stream is ACTIVE again, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Tags are set.
+    /// Tags of the stream are set.
     Tag {
-        /// The tags to set, the others stay.
+        /// Tags to set. All other tags are kept.
         tags: BTreeMap<String, String>,
     },
-    /// Tags are removed.
+    /// Tags of the stream are removed.
     Untag {
-        /// The keys to remove.
+        /// Keys of the tags to remove.
         keys: BTreeSet<String>,
     },
     /// Encryption is switched on with a key, or off.
     Encrypt {
-        /// The key's id; none switches encryption off.
+        /// The id of the key; `None` switches encryption off.
         key_id: Option<String>,
-        /// When the stream is ACTIVE again.
+        /// Time at which the stream is ACTIVE again, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// The record maximum changes.
+    /// The maximum record size changes.
     RecordMax {
-        /// The maximum from now on, in KiB.
+        /// The new maximum, in KiB.
         kib: u32,
-        /// When the stream is ACTIVE again.
+        /// Time at which the stream is ACTIVE again, in milliseconds since 1970.
         until_ms: u64,
     },
     /// Shard-level metrics are switched on or off.
     Monitor {
-        /// The metrics from now on.
+        /// All metrics that are on after the change.
         metrics: BTreeSet<String>,
     },
     /// A fan-out consumer is registered.
     Register {
         /// The consumer's name.
         name: String,
-        /// Its ARN.
+        /// The consumer's ARN.
         arn: String,
-        /// Its tags.
+        /// The consumer's tags.
         tags: BTreeMap<String, String>,
-        /// When it is ACTIVE.
+        /// Time at which the consumer is ACTIVE, in milliseconds since 1970.
         until_ms: u64,
     },
     /// A fan-out consumer is deregistered.
     Deregister {
         /// The consumer's name.
         name: String,
-        /// When it is gone.
+        /// Time at which the consumer no longer exists, in milliseconds since 1970.
         until_ms: u64,
     },
     /// Tags of a consumer are set.
     TagConsumer {
         /// The consumer's name.
         name: String,
-        /// The tags to set, the others stay.
+        /// Tags to set. All other tags are kept.
         tags: BTreeMap<String, String>,
     },
     /// Tags of a consumer are removed.
     UntagConsumer {
         /// The consumer's name.
         name: String,
-        /// The keys to remove.
+        /// Keys of the tags to remove.
         keys: BTreeSet<String>,
     },
 }
@@ -108,45 +109,45 @@ pub enum ChangeKind {
 /// A new stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Creation {
-    /// The stream's number within the engine, never used twice.
+    /// The stream's number within the engine, never reused.
     pub id: u64,
     /// The capacity mode.
     pub mode: StreamMode,
-    /// The first shards.
+    /// The initial shards.
     pub shards: Vec<NewShard>,
     /// The stream's tags.
     pub tags: BTreeMap<String, String>,
-    /// The record maximum in KiB.
+    /// The maximum record size in KiB.
     pub record_max_kib: u32,
-    /// When the stream is ACTIVE.
+    /// Time at which the stream is ACTIVE, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
-/// Shards that open and shards that close, at one moment.
+/// Shards that open and close at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshard {
-    /// The new shards, in the order of their indexes. One may be closed again by `closes`: going
-    /// to another shard count takes several generations.
+    /// The new shards, in the order of their indexes. `closes` may name one of them again: changing
+    /// the shard count takes several generations.
     pub opens: Vec<NewShard>,
     /// Indexes of the shards that close.
     pub closes: Vec<u32>,
-    /// When the stream is ACTIVE again.
+    /// Time at which the stream is ACTIVE again, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
-/// A shard that a change opens. Its index is its place in the stream.
+/// A shard that a change opens. Its index is its position in the stream's list of shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewShard {
-    /// The hash keys that it takes.
+    /// The range of hash keys that the shard covers.
     #[serde(with = "range_as_text")]
     pub range: HashRange,
     /// Indexes of its parents: none, one (split) or two (merge).
     pub parents: Vec<u32>,
-    /// The highest limb of its sequence numbers, above its parents'.
+    /// The high limb of its sequence numbers, above those of its parents.
     pub high: u64,
 }
 
-/// How a stream's capacity is set.
+/// A stream's capacity mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StreamMode {
     /// The number of shards is set by calls.
@@ -157,7 +158,8 @@ pub enum StreamMode {
     OnDemand,
 }
 
-/// Hash keys are 128 bits: JSON numbers can't hold them.
+/// Serialization of a hash range as decimal text. Hash keys have 128 bits, which JSON numbers
+/// cannot hold.
 mod range_as_text {
     use super::{HashKey, HashRange};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};

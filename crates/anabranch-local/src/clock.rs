@@ -1,4 +1,4 @@
-//! Time and chance: the only place where either enters the engine.
+//! Time and randomness. The engine takes both from this module only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Where the engine reads the time. Clones share one clock.
+/// The engine's source of time. Clones share one clock.
 #[derive(Clone)]
 pub struct Clock(ClockSource);
 
 #[derive(Clone)]
 enum ClockSource {
-    /// The machine's wall clock, and the latest time that it showed: a clock that is set back must
-    /// not bring back a state that has passed.
+    /// The machine's wall clock, and the latest time it has shown. If the clock is set back, a
+    /// state that has ended must not return.
     System(Arc<AtomicU64>),
-    /// A clock that moves only when told to; the channel wakes those who wait on it.
+    /// A clock that is moved by hand. The channel wakes the tasks that wait on it.
     Manual(watch::Sender<u64>),
 }
 
 impl Clock {
-    /// The machine's wall clock.
+    /// Returns the machine's wall clock.
     pub fn system() -> Self {
         Self(ClockSource::System(Arc::default()))
     }
 
-    /// A clock that stands at `start_ms` until it is moved.
+    /// Returns a manual clock that shows `start_ms`, in milliseconds since 1970, until it is moved.
     pub fn manual(start_ms: u64) -> Self {
         Self(ClockSource::Manual(watch::Sender::new(start_ms)))
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         match &self.0 {
             ClockSource::System(latest) => {
@@ -42,12 +42,12 @@ impl Clock {
         }
     }
 
-    /// Whether the clock moves only when told to.
+    /// Returns true for a manual clock.
     pub fn is_manual(&self) -> bool {
         matches!(self.0, ClockSource::Manual(_))
     }
 
-    /// Moves a manual clock forward. Returns `false`, and does nothing, on the system's clock.
+    /// Moves a manual clock forward. Returns `false` and does nothing on the system clock.
     pub fn advance(&self, by_ms: u64) -> bool {
         match &self.0 {
             ClockSource::System(_) => false,
@@ -58,7 +58,8 @@ impl Clock {
         }
     }
 
-    /// Shows no time before `ms` from now on: what the engine remembers has happened by then.
+    /// Raises the clock to at least `ms`, so that no time already recorded by the engine lies in
+    /// the future.
     pub(crate) fn not_before(&self, ms: u64) {
         match &self.0 {
             ClockSource::System(latest) => {
@@ -68,7 +69,7 @@ impl Clock {
         }
     }
 
-    /// Waits until the clock shows `deadline_ms`.
+    /// Waits until the clock shows `deadline_ms`, in milliseconds since 1970.
     pub async fn sleep_until(&self, deadline_ms: u64) {
         match &self.0 {
             ClockSource::System(_) => {
@@ -76,7 +77,7 @@ impl Clock {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
             ClockSource::Manual(now) => {
-                // The sender lives in `self`, so the channel can't close while this waits.
+                // The sender is in `self`, so the channel cannot close during the wait.
                 let _ = now.subscribe().wait_for(|ms| *ms >= deadline_ms).await;
             }
         }
@@ -90,22 +91,22 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// A number that tells one run of an engine from another. Nothing that an engine does depends on it.
+/// Returns a random number that identifies one run of an engine. It is only compared for equality.
 pub(crate) fn run_id() -> u64 {
     fastrand::u64(..)
 }
 
-/// Seeded chance: the same seed gives the same throws.
+/// A seeded random number generator. Equal seeds give equal sequences.
 #[derive(Debug)]
 pub struct Rng(fastrand::Rng);
 
 impl Rng {
-    /// Dice that begin at `seed`.
+    /// Creates a generator from a seed.
     pub fn seeded(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// `true` with the given probability: never at 0, always at 1.
+    /// Returns `true` with the given probability: never at 0, always at 1.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.0.f64() < probability
     }

@@ -1,17 +1,17 @@
-//! The constraints that the service states for single values, and its words for a broken one.
+//! The service's constraints on single values, and its messages for a violated one.
 
 use crate::engine::StreamRef;
 use crate::error::ApiError;
 
-/// What the names of streams, shards and consumers may be made of, as the service says it.
+/// The pattern for names of streams, shards and consumers, as the service words it.
 const NAME_PATTERN: &str = "[a-zA-Z0-9_.-]+";
 const STREAM_ARN_PATTERN: &str = r"arn:aws.*:kinesis:.*:\d{12}:stream/\S+";
 const NUMBER_PATTERN: &str = r"0|([1-9]\d{0,128})";
 const HASH_KEY_PATTERN: &str = r"0|([1-9]\d{0,38})";
-/// The service stops counting broken constraints here.
+/// Maximum number of violated constraints in one message. The service reports no more.
 const MOST_REPORTED: usize = 10;
 
-/// Collects the broken constraints of a request.
+/// Collects the violated constraints of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Constraints(Vec<String>);
 
@@ -20,7 +20,7 @@ impl Constraints {
         Self::default()
     }
 
-    /// Notes that `value` at `field` breaks a constraint.
+    /// Records that `value` at `field` violates a constraint.
     pub(crate) fn add(&mut self, value: &str, field: &str, words: &str) -> &mut Self {
         if self.0.len() < MOST_REPORTED {
             let text = format!("Value {value} at '{field}' failed to satisfy constraint: {words}");
@@ -33,7 +33,7 @@ impl Constraints {
         self.add(&format!("'{value}'"), field, words);
     }
 
-    /// A value that must be there.
+    /// Requires a value.
     pub(crate) fn present<T>(&mut self, value: Option<&T>, field: &str) -> &mut Self {
         if value.is_none() {
             self.add("null", field, "Member must not be null");
@@ -41,13 +41,13 @@ impl Constraints {
         self
     }
 
-    /// A name of 1 to 128 letters, digits, `_`, `.` and `-`; it must be there.
+    /// Requires a name of 1 to 128 letters, digits, `_`, `.` and `-`.
     pub(crate) fn name(&mut self, value: Option<&str>, field: &str) -> &mut Self {
         self.present(value.as_ref(), field);
         self.optional_name(value, field)
     }
 
-    /// Such a name, if it is there.
+    /// Checks a name of 1 to 128 letters, digits, `_`, `.` and `-`, if it is given.
     pub(crate) fn optional_name(&mut self, value: Option<&str>, field: &str) -> &mut Self {
         let Some(value) = value else { return self };
         if value.is_empty() || !value.bytes().all(is_name_byte) {
@@ -57,7 +57,7 @@ impl Constraints {
         self.length(Some(value), field, 1, 128)
     }
 
-    /// A text of `least` to `most` characters, if it is there.
+    /// Checks that a text has `least` to `most` characters, if it is given.
     pub(crate) fn length(
         &mut self,
         value: Option<&str>,
@@ -66,7 +66,7 @@ impl Constraints {
         most: usize,
     ) -> &mut Self {
         let Some(value) = value else { return self };
-        // Counting characters is only needed where bytes may mislead.
+        // Counts characters only where the number of bytes does not decide.
         let length = if value.len() <= most && value.len() > least {
             value.len()
         } else {
@@ -83,7 +83,7 @@ impl Constraints {
         self
     }
 
-    /// A number from `least` to `most`, if it is there.
+    /// Checks that a number is in `least..=most`, if it is given.
     pub(crate) fn within(
         &mut self,
         value: Option<i64>,
@@ -103,7 +103,7 @@ impl Constraints {
         self
     }
 
-    /// One of `values`, if it is there.
+    /// Checks that a value is one of `values`, if it is given.
     pub(crate) fn one_of(
         &mut self,
         value: Option<&str>,
@@ -117,12 +117,12 @@ impl Constraints {
         self
     }
 
-    /// A sequence number, if it is there.
+    /// Checks a sequence number, if it is given.
     pub(crate) fn sequence_number(&mut self, value: Option<&str>, field: &str) -> &mut Self {
         self.digits(value, field, 129, NUMBER_PATTERN)
     }
 
-    /// A hash key, if it is there.
+    /// Checks a hash key, if it is given.
     pub(crate) fn hash_key(&mut self, value: Option<&str>, field: &str) -> &mut Self {
         self.digits(value, field, 39, HASH_KEY_PATTERN)
     }
@@ -142,7 +142,7 @@ impl Constraints {
         self
     }
 
-    /// The error that names every broken constraint, if there is one.
+    /// Returns the error that lists every violated constraint, if there is one.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         let count = self.0.len();
         if count == 0 {
@@ -159,13 +159,13 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
-/// Whether `text` is a decimal number without leading zeros, of at most `most` digits.
+/// Returns true if `text` is a decimal number of at most `most` digits without leading zeros.
 pub(crate) fn is_plain_number(text: &str, most: usize) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits && text.len() <= most && (text.len() == 1 || !text.starts_with('0'))
 }
 
-/// Checks the name of a stream, if it is there.
+/// Checks the name of a stream, if it is given.
 pub(crate) fn stream_ref(stream: &StreamRef<'_>) -> Result<(), ApiError> {
     match stream.name.as_deref() {
         None => Ok(()),
@@ -173,7 +173,7 @@ pub(crate) fn stream_ref(stream: &StreamRef<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// The error for a text that is no stream ARN.
+/// Returns the error for a text that is not a stream ARN.
 pub(crate) fn bad_arn(arn: &str) -> ApiError {
     let words = format!("Member must satisfy regular expression pattern: {STREAM_ARN_PATTERN}");
     let mut constraints = Constraints::new();

@@ -6,15 +6,12 @@ use std::collections::BTreeMap;
 /// A registered fan-out consumer.
 #[derive(Debug, Clone)]
 pub(crate) struct Consumer {
-    /// The name, unique in the stream.
+    /// Unique within the stream.
     pub(crate) name: String,
-    /// The ARN.
     pub(crate) arn: String,
-    /// When it was registered.
+    /// Time of registration, in milliseconds since 1970.
     pub(crate) created_ms: u64,
-    /// Where it is in its life.
     pub(crate) phase: Lifecycle,
-    /// Its tags.
     pub(crate) tags: BTreeMap<String, String>,
 }
 

@@ -1,16 +1,16 @@
-//! Server-side encryption, as replies show it. Nothing is encrypted here.
+//! Server-side encryption as replies report it. Nothing is actually encrypted.
 
-/// How records are encrypted at rest.
+/// Type of encryption at rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// Not at all.
+    /// No encryption.
     None,
-    /// With a key of the key service.
+    /// Encryption with a KMS key.
     Kms,
 }
 
 impl Encryption {
-    /// The name in the API.
+    /// Returns the name of the type in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "NONE",

@@ -1,12 +1,12 @@
-//! The engine: all streams, and the one way in which they change.
+//! The engine: all streams, and the single path on which they change.
 //!
 //! ```text
 //! request ── plan ──> Change ── journal ──> apply ──> visible       (metadata)
 //! records ── route ─> shard lock { number, journal, store } ─ wake  (data)
 //! ```
 //!
-//! Everything here is synchronous and bounded; no lock is ever held across an await. Locks are
-//! taken in the order streams, topology, shard.
+//! Everything here is synchronous and bounded, and no lock is held across an await. Locks are taken
+//! in the order streams, topology, shard.
 
 use crate::arn::{self, AccountRegion};
 use crate::change::{Change, ChangeKind, Creation};
@@ -26,23 +26,20 @@ use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 
 /// A local Kinesis: streams in memory, behind the service's own operations.
 pub struct Engine {
-    /// How the engine behaves.
     options: EngineOptions,
-    /// Where the engine reads the time.
     clock: Clock,
-    /// Which run this is: iterators of another one have expired.
+    /// Identifies this run. Iterators of another run count as expired.
     run_id: u64,
-    /// The memory that records take.
+    /// Memory used by records.
     memory: Arc<RecordMemory>,
     /// The account and region in ARNs and messages.
     pub(crate) home: AccountRegion,
-    /// All streams by name. Changes hold it for writing, so that one plan sees one account.
+    /// All streams by name. Changes hold the write lock, so that a plan sees a consistent account.
     streams: RwLock<StreamsByName>,
-    /// The number of the next stream.
     next_stream_id: AtomicU64,
-    /// Whether shards refuse what is above the service's rates.
+    /// True while shards refuse requests above the service's rates.
     limits_enforced: AtomicBool,
-    /// What goes wrong on request.
+    /// Faults to inject on request.
     faults: Faults,
     /// Keeps changes and records, if the engine is durable.
     journal: OnceLock<Arc<dyn Journal>>,
@@ -50,7 +47,7 @@ pub struct Engine {
 
 type StreamsByName = BTreeMap<String, Arc<Stream>>;
 
-/// How a request names its stream: by name, by ARN, or by both.
+/// A request's reference to a stream: by name, by ARN, or by both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamRef<'a> {
     /// The stream's name.
@@ -60,13 +57,13 @@ pub struct StreamRef<'a> {
 }
 
 impl<'a> StreamRef<'a> {
-    /// The stream of the given name.
+    /// Refers to a stream by name.
     pub fn named(name: &'a str) -> Self {
         Self { name: Some(Cow::Borrowed(name)), arn: None }
     }
 }
 
-/// What a plan may look at: one stream, and the account around it.
+/// The input of a plan: one stream, and the account around it.
 pub(crate) struct EngineView<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) topology: &'a Topology,
@@ -76,7 +73,7 @@ pub(crate) struct EngineView<'a> {
 }
 
 impl Engine {
-    /// An engine without streams.
+    /// Creates an engine without streams.
     pub fn new(options: EngineOptions, clock: Clock) -> Self {
         Self {
             home: AccountRegion {
@@ -95,17 +92,18 @@ impl Engine {
         }
     }
 
-    /// The engine's options.
+    /// Returns the engine's options.
     pub fn options(&self) -> &EngineOptions {
         &self.options
     }
 
-    /// The engine's clock.
+    /// Returns the engine's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Bytes of memory that the records of all streams take, index and unused room included.
+    /// Returns the bytes of memory used by the records of all streams, including index and unused
+    /// capacity.
     pub fn memory_bytes(&self) -> usize {
         self.memory.used()
     }
@@ -118,8 +116,8 @@ impl Engine {
         self.run_id
     }
 
-    /// Frees the memory of records that are past retention and of streams that are gone. A server
-    /// calls it by its clock; puts and reads free the shard that they are about.
+    /// Frees the memory of records past retention and of deleted streams. A server calls it
+    /// periodically by the engine's clock; puts and reads free only their own shard.
     pub fn free_memory(&self) {
         let now_ms = self.now_ms();
         drop_deleted(&mut lock::write(&self.streams), now_ms);
@@ -132,17 +130,17 @@ impl Engine {
         }
     }
 
-    /// What goes wrong on request.
+    /// Returns the faults to inject on request.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Whether shards refuse what is above the service's rates.
+    /// Returns true if shards refuse requests above the service's rates.
     pub fn limits_enforced(&self) -> bool {
         self.limits_enforced.load(Ordering::Relaxed)
     }
 
-    /// Turns the service's rates on or off. A subscription keeps what held when it began.
+    /// Turns the service's rates on or off. A subscription keeps the setting that it began with.
     pub fn enforce_limits(&self, enforce: bool) {
         self.limits_enforced.store(enforce, Ordering::Relaxed);
     }
@@ -151,13 +149,14 @@ impl Engine {
         self.clock.now_ms()
     }
 
-    /// From now on every change and record goes to `journal` first. Called once, after a replay.
+    /// Sends every later change and record to `journal` first. Called once, after a replay.
     pub fn set_journal(&self, journal: Arc<dyn Journal>) {
         let first = self.journal.set(journal).is_ok();
         debug_assert!(first, "an engine has one journal");
     }
 
-    /// Waits until everything done so far is as durable as the journal's policy asks.
+    /// Waits until everything done so far is as durable as the journal's policy requires. Also runs
+    /// the maintenance of the journal that is due.
     pub async fn durable(&self) -> Result<(), ApiError> {
         match self.journal.get() {
             None => Ok(()),
@@ -182,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// The streams that are there now, by name.
+    /// Returns the existing streams, by name.
     pub(crate) fn present_streams(&self) -> Vec<(Arc<Stream>, Status)> {
         let now = self.now_ms();
         let streams = lock::read(&self.streams);
@@ -193,7 +192,7 @@ impl Engine {
         present.collect()
     }
 
-    /// The stream of the given name, if it is there now.
+    /// Returns the stream of the given name, if it exists.
     pub(crate) fn find_by_name(&self, name: &str) -> Result<Arc<Stream>, ApiError> {
         let stream = lock::read(&self.streams).get(name).cloned();
         let now = self.now_ms();
@@ -202,12 +201,13 @@ impl Engine {
             .ok_or_else(|| self.stream_not_found(name))
     }
 
-    /// The stream that a request names.
+    /// Returns the stream that a request refers to.
     pub(crate) fn find(&self, stream: &StreamRef<'_>) -> Result<Arc<Stream>, ApiError> {
         self.find_by_name(&self.resolve(stream)?)
     }
 
-    /// The name of the stream that a request names, checked but not looked up.
+    /// Returns the name of the stream that a request refers to. Checks the reference, but does not
+    /// look the stream up.
     pub(crate) fn resolve<'a>(&self, stream: &'a StreamRef<'_>) -> Result<Cow<'a, str>, ApiError> {
         crate::constraint::stream_ref(stream)?;
         let by_arn = match &stream.arn {
@@ -240,7 +240,7 @@ impl Engine {
         ApiError::not_found(format!("Stream {name} under account {account} not found."))
     }
 
-    /// Changes one stream: `plan` looks at it and says what is to happen, or that nothing is.
+    /// Changes one stream. `plan` inspects it and returns the change, or `None` for no change.
     pub(crate) fn change_stream(
         &self,
         name: &str,
@@ -261,8 +261,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates a stream: `plan` is given the time, the number of the stream and the shards that
-    /// the account has open.
+    /// Creates a stream. `plan` receives the time, the number of the stream and the number of
+    /// shards that the account has open.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -285,7 +285,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Carries a change out on all streams.
+    /// Applies a change.
     fn apply(&self, streams: &mut StreamsByName, change: &Change) {
         if let ChangeKind::Create(creation) = &change.what {
             let arn = self.home.stream_arn(&change.stream);
@@ -298,8 +298,8 @@ impl Engine {
         }
     }
 
-    /// Lets `look` see the number of the next stream and all streams while nothing changes and
-    /// no record comes in.
+    /// Calls `look` with the number of the next stream and with all streams locked for writing, so
+    /// that nothing changes and no record arrives meanwhile.
     pub(crate) fn with_frozen<T>(
         &self,
         look: impl FnOnce(u64, &[(&Stream, RwLockWriteGuard<'_, Topology>)]) -> T,
@@ -309,36 +309,36 @@ impl Engine {
         look(self.next_stream_id.load(Ordering::Relaxed), &still)
     }
 
-    /// The stream of the given number, gone or not.
+    /// Returns the stream of the given number, even if its deletion is over.
     pub(crate) fn find_by_id(&self, id: u64) -> Option<Arc<Stream>> {
         lock::read(&self.streams).values().find(|stream| stream.id == id).cloned()
     }
 
-    /// By number, each stream that is there and the time before which its records are past
-    /// retention.
+    /// Returns, by stream number, the time before which records are past retention, for each
+    /// existing stream.
     pub(crate) fn horizons(&self, now_ms: u64) -> BTreeMap<u64, u64> {
         let horizon = |stream: &Arc<Stream>| stream.read().horizon_ms(now_ms);
         let present = self.present_streams();
         present.iter().map(|(stream, _)| (stream.id, horizon(stream))).collect()
     }
 
-    /// Gives no new stream a number below `next`.
+    /// Raises the number of the next stream to at least `next`.
     pub(crate) fn skip_stream_ids(&self, next: u64) {
         self.next_stream_id.fetch_max(next, Ordering::Relaxed);
     }
 
-    /// Plays a change of the journal again.
+    /// Replays a change from the journal.
     pub fn replay_change(&self, change: &Change) {
         self.apply(&mut lock::write(&self.streams), change);
     }
 }
 
-/// Lets go of streams whose deletion is over: they hold their records until then.
+/// Drops streams whose deletion is over. They hold their records until then.
 fn drop_deleted(streams: &mut StreamsByName, now_ms: u64) {
     streams.retain(|_, stream| stream.read().status(now_ms).is_some());
 }
 
-/// Open shards of all streams that are there.
+/// Counts the open shards of all streams that exist and are not being deleted.
 fn count_open(streams: &StreamsByName, now_ms: u64) -> usize {
     let open = streams.values().map(|stream| {
         let topology = stream.read();

@@ -1,6 +1,6 @@
-//! What an operation answers when it can't do what it was asked, in the service's own words.
+//! Errors of operations, with the service's own types and messages.
 
-/// The service's error types that the engine gives.
+/// The service's error types that the engine returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The stream, shard or consumer does not exist.
@@ -9,39 +9,39 @@ pub enum ErrorKind {
     ResourceInUse,
     /// A value is wrong in the context of the request.
     InvalidArgument,
-    /// A value breaks a constraint of its own.
+    /// A value violates a constraint of its own.
     Validation,
-    /// The request body can't be read.
+    /// The request body cannot be read.
     Serialization,
-    /// An account limit would be passed.
+    /// The request would exceed an account limit.
     LimitExceeded,
     /// A shard's rate is used up.
     ProvisionedThroughputExceeded,
     /// The shard iterator is too old.
     ExpiredIterator,
-    /// The token of a list is too old.
+    /// The pagination token is too old.
     ExpiredNextToken,
-    /// The caller may not do this. Given on request only: the engine knows no permissions.
+    /// The caller lacks the permission. Injected only: the engine has no permissions.
     AccessDenied,
-    /// The caller's credentials are too old. Given on request only.
+    /// The caller's credentials are too old. Injected only.
     ExpiredToken,
-    /// The caller's credentials are unknown. Given on request only.
+    /// The caller's credentials are unknown. Injected only.
     UnrecognizedClient,
-    /// The stream's encryption key is disabled. Given on request only.
+    /// The stream's encryption key is disabled. Injected only.
     KmsDisabled,
-    /// The operation's name is not known.
+    /// The operation is unknown.
     UnknownOperation,
-    /// The request came too slowly.
+    /// The request arrived too slowly.
     RequestTimeout,
     /// The service failed.
     InternalFailure,
-    /// The operation took effect, and its reply must not arrive: a server closes the connection,
-    /// an in-process caller treats the outcome as unknown. Never sent as an answer.
+    /// The operation took effect, but its reply must not arrive. A server closes the connection; an
+    /// in-process caller treats the outcome as unknown. Never sent as an answer.
     ReplyLost,
 }
 
 impl ErrorKind {
-    /// The type's name on the wire.
+    /// Returns the type's name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::ResourceNotFound => "ResourceNotFoundException",
@@ -64,7 +64,8 @@ impl ErrorKind {
         }
     }
 
-    /// The HTTP status that goes with the type: the service answers 400 to every client error.
+    /// Returns the HTTP status of the type. The service answers client errors with 400, except a
+    /// request timeout, which is 408.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InternalFailure | Self::ReplyLost => 500,
@@ -80,12 +81,12 @@ impl ErrorKind {
 pub struct ApiError {
     /// The error's type.
     pub kind: ErrorKind,
-    /// What the service says about it.
+    /// The service's message.
     pub message: String,
 }
 
 impl ApiError {
-    /// An error of the given type.
+    /// Creates an error of the given type.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -110,13 +111,13 @@ impl ApiError {
         Self::new(ErrorKind::LimitExceeded, message)
     }
 
-    /// The service's own failure, which clients retry.
+    /// Creates the service's own failure, which clients retry.
     pub fn internal() -> Self {
         Self::new(ErrorKind::InternalFailure, "Internal service failure.")
     }
 
-    /// The journal could not keep what was asked for, and so it did not happen. The person who runs
-    /// the server can mend it, so the reason is in the text.
+    /// Creates the error for an operation that did not happen because the journal could not keep
+    /// it. The message contains the reason, because the operator of the server can fix it.
     pub fn not_kept(error: &std::io::Error) -> Self {
         let text = format!("The journal of anabranch local cannot be written: {error}.");
         Self::new(ErrorKind::InternalFailure, text)

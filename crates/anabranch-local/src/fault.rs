@@ -1,4 +1,4 @@
-//! What goes wrong on request: rules that operations consult, in process and over HTTP alike.
+//! Fault injection: rules that operations consult, in process and over HTTP alike.
 
 use crate::clock::Rng;
 use crate::error::{ApiError, ErrorKind};
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fault, and when it strikes. What is left out matches everything.
+/// A fault, and the calls that it applies to. An omitted field matches everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
-    /// The operation that it strikes.
+    /// The operation to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
-    /// The name of the stream that it strikes.
+    /// The name of the stream to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
-    /// The shard that it strikes; for `Split` and `Merge` the shard that is split or merged.
+    /// The id of the shard to match. For `Split` and `Merge`, the shard that is split or merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
-    /// How likely it strikes a call that it matches, 0 to 1.
+    /// Probability that a matching call is hit, 0 to 1. Default: 1.
     #[serde(default = "certain")]
     pub probability: f64,
-    /// How many matching calls pass first.
+    /// Number of matching calls that pass first. Default: 0.
     #[serde(default)]
     pub skip: u64,
-    /// How often it strikes before it is spent; none is for ever.
+    /// Number of hits after which the rule no longer applies. `None`: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// What happens.
+    /// The effect on a call that is hit.
     pub effect: FaultEffect,
 }
 
@@ -39,40 +39,41 @@ fn certain() -> f64 {
     1.0
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultEffect {
-    /// The call is refused with `ProvisionedThroughputExceededException`; with a shard, only the
-    /// entries of a `PutRecords` that go there.
+    /// The call is refused with `ProvisionedThroughputExceededException`. If the rule names a
+    /// shard, a `PutRecords` is not refused, but its entries for that shard fail.
     Throttle,
     /// Entries of a `PutRecords` fail one by one, as if their shard's rate were used up.
     ThrottleEntries,
     /// Entries of a `PutRecords` fail one by one with `InternalFailure`.
     FailEntries,
-    /// The call fails with HTTP 500 and does nothing; with a shard, as `Throttle`.
+    /// The call fails with HTTP 500 and does nothing. If the rule names a shard, a `PutRecords`
+    /// fails as with `Throttle`.
     InternalError,
     /// The call is refused with `AccessDeniedException`, as without the permission.
     Deny,
     /// The call is refused with `ExpiredTokenException`, as with old credentials.
     ExpireToken,
-    /// The call is refused with `UnrecognizedClientException`, as with unknown
-    /// credentials, or with some that are too new to be known everywhere.
+    /// The call is refused with `UnrecognizedClientException`, as with unknown credentials, or with
+    /// credentials too new to be known everywhere.
     UnknownClient,
     /// The call is refused with `KMSDisabledException`, as with a disabled encryption key.
     DisableKey,
-    /// The call takes effect, and its reply is lost.
+    /// The call takes effect, but its reply is lost.
     DropReply,
-    /// The call waits first. Carried out by who calls the engine, see `Engine::delay_ms`.
+    /// The call is delayed. The caller of the engine carries this out, see `Engine::delay_ms`.
     Delay {
-        /// How long, in milliseconds.
+        /// The delay, in milliseconds.
         ms: u64,
     },
-    /// The iterator in the call has expired.
+    /// The iterator in the call counts as expired.
     ExpireIterator,
-    /// A `GetRecords`, or the first event of a `SubscribeToShard`, says that its shard has ended,
-    /// and names no children, whether it has or not.
+    /// A `GetRecords`, or the first event of a `SubscribeToShard`, reports the end of its shard
+    /// without children, even if the shard is open.
     FalseEnd,
-    /// A `ListShards` leaves out the youngest shard, as one that was read during a reshard.
+    /// A `ListShards` omits the youngest shard, like a list that was read during a reshard.
     TearList,
     /// The shard is split in the middle before the call.
     Split,
@@ -80,18 +81,18 @@ pub enum FaultEffect {
     Merge,
 }
 
-/// A rule as it stands.
+/// A rule that has been added, with its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActiveRule {
     /// The rule's number.
     pub id: u64,
-    /// The rule, with what is left of `skip` and `count`.
+    /// The rule, with the remaining `skip` and `count`.
     pub rule: FaultRule,
-    /// How often it struck.
+    /// Number of hits so far.
     pub struck: u64,
 }
 
-/// Where a fault may strike.
+/// A call as rules match it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultSite<'a> {
     pub(crate) operation: Operation,
@@ -100,19 +101,18 @@ pub(crate) struct FaultSite<'a> {
     pub(crate) shards: &'a [u32],
 }
 
-/// What becomes of a call's reply.
+/// Fate of a call's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyFate {
     Sent,
     Lost,
 }
 
-/// The rules that stand.
+/// The rules in force.
 #[derive(Debug)]
 pub struct Faults {
-    /// How many rules there are; most engines have none, and then a call costs one load.
+    /// Number of rules. Most engines have none, and then a call costs one atomic load.
     standing: AtomicUsize,
-    /// The rules and their chance.
     inside: Mutex<FaultRules>,
 }
 
@@ -129,7 +129,7 @@ impl Faults {
         Self { standing: AtomicUsize::new(0), inside: Mutex::new(inside) }
     }
 
-    /// Adds a rule and gives its number.
+    /// Adds a rule and returns its number.
     pub fn add(&self, rule: FaultRule) -> u64 {
         self.change(|inside| {
             let id = inside.next_id;
@@ -139,7 +139,7 @@ impl Faults {
         })
     }
 
-    /// Removes a rule. `false` if it does not stand.
+    /// Removes a rule. Returns `false` if there is no such rule.
     pub fn remove(&self, id: u64) -> bool {
         self.change(|inside| {
             let before = inside.rules.len();
@@ -153,7 +153,7 @@ impl Faults {
         self.change(|inside| inside.rules.clear());
     }
 
-    /// The rules that stand; a spent one stands until it is removed.
+    /// Returns all rules, including used-up ones, which stay until they are removed.
     pub fn list(&self) -> Vec<ActiveRule> {
         lock::lock(&self.inside).rules.clone()
     }
@@ -165,7 +165,7 @@ impl Faults {
         result
     }
 
-    /// The first effect that `pick` chooses of the rules that strike here.
+    /// Returns the effect that `pick` extracts from the first rule that hits this call.
     fn apply<T>(
         &self,
         site: FaultSite<'_>,
@@ -185,9 +185,9 @@ impl Faults {
         None
     }
 
-    /// What happens to a whole call.
+    /// Decides what happens to a whole call: an error, or the fate of its reply.
     pub(crate) fn before(&self, site: FaultSite<'_>) -> Result<ReplyFate, ApiError> {
-        // Entries of a PutRecords fail one by one where a shard is named.
+        // A rule with a shard fails single entries of a `PutRecords` instead.
         let whole =
             |rule: &FaultRule| site.operation != Operation::PutRecords || rule.shard.is_none();
         let refused = |rule: &FaultRule| match rule.effect {
@@ -207,7 +207,7 @@ impl Faults {
         Ok(if lost { ReplyFate::Lost } else { ReplyFate::Sent })
     }
 
-    /// What happens to one entry of a `PutRecords`.
+    /// Returns the error for one entry of a `PutRecords`, if a rule hits it.
     pub(crate) fn entry(&self, site: FaultSite<'_>) -> Option<ErrorKind> {
         let failed = |rule: &FaultRule| match rule.effect {
             FaultEffect::ThrottleEntries => Some(ErrorKind::ProvisionedThroughputExceeded),
@@ -221,25 +221,25 @@ impl Faults {
         self.apply(site, failed, true)
     }
 
-    /// Whether the iterator in a call counts as expired.
+    /// Returns true if the iterator in a call counts as expired.
     pub(crate) fn expires_iterator(&self, site: FaultSite<'_>) -> bool {
         let expired = |rule: &FaultRule| (rule.effect == FaultEffect::ExpireIterator).then_some(());
         self.apply(site, expired, true).is_some()
     }
 
-    /// Whether a list leaves its youngest shard out.
+    /// Returns true if a list omits its youngest shard.
     pub(crate) fn tears_list(&self, site: FaultSite<'_>) -> bool {
         let tears = |rule: &FaultRule| (rule.effect == FaultEffect::TearList).then_some(());
         self.apply(site, tears, true).is_some()
     }
 
-    /// Whether a read says that its shard has ended.
+    /// Returns true if a read falsely reports the end of its shard.
     pub(crate) fn ends_falsely(&self, site: FaultSite<'_>) -> bool {
         let ends = |rule: &FaultRule| (rule.effect == FaultEffect::FalseEnd).then_some(());
         self.apply(site, ends, true).is_some()
     }
 
-    /// How long a call waits first.
+    /// Returns the delay of a call, in milliseconds.
     pub(crate) fn delay_ms(&self, site: FaultSite<'_>) -> u64 {
         let delay = |rule: &FaultRule| match rule.effect {
             FaultEffect::Delay { ms } => Some(ms),
@@ -248,7 +248,7 @@ impl Faults {
         self.apply(site, delay, true).unwrap_or(0)
     }
 
-    /// The split or merge that happens before a call, and the shard that it names.
+    /// Returns the split or merge to do before a call, and the shard that the rule names.
     pub(crate) fn reshard(&self, site: FaultSite<'_>) -> Option<(FaultEffect, Option<String>)> {
         let reshard = |rule: &FaultRule| {
             let reshards = matches!(rule.effect, FaultEffect::Split | FaultEffect::Merge);
@@ -259,7 +259,8 @@ impl Faults {
 }
 
 impl ActiveRule {
-    /// Whether the rule strikes this call, which it matches.
+    /// Returns true if the rule hits this call, which matches it. Updates `skip`, `count` and the
+    /// number of hits.
     fn applies(&mut self, dice: &mut Rng) -> bool {
         if self.rule.count == Some(0) {
             return false;
@@ -287,12 +288,12 @@ fn matches(rule: &FaultRule, site: FaultSite<'_>, by_shard: bool) -> bool {
     operation && stream && shard
 }
 
-/// The error of a call that is throttled on request.
+/// Returns the error of a call that is throttled on request.
 fn throttled() -> ApiError {
     ApiError::new(ErrorKind::ProvisionedThroughputExceeded, "Rate exceeded (fault on request).")
 }
 
-/// The error of a caller without the permission.
+/// Returns the error of a caller without the permission.
 fn denied(site: FaultSite<'_>) -> ApiError {
     let (operation, stream) = (site.operation, site.stream.unwrap_or("any stream"));
     let text = format!(
@@ -302,19 +303,19 @@ fn denied(site: FaultSite<'_>) -> ApiError {
     ApiError::new(ErrorKind::AccessDenied, text)
 }
 
-/// The error of a caller with unknown credentials.
+/// Returns the error of a caller with unknown credentials.
 fn unknown_client() -> ApiError {
     let text = "The security token included in the request is invalid (fault on request).";
     ApiError::new(ErrorKind::UnrecognizedClient, text)
 }
 
-/// The error of a stream whose encryption key is disabled.
+/// Returns the error of a stream whose encryption key is disabled.
 fn key_disabled() -> ApiError {
     let text = "The stream's encryption key is disabled (fault on request).";
     ApiError::new(ErrorKind::KmsDisabled, text)
 }
 
-/// The error of a caller whose credentials are too old.
+/// Returns the error of a caller whose credentials are too old.
 fn token_expired() -> ApiError {
     let text = "The security token included in the request is expired (fault on request).";
     ApiError::new(ErrorKind::ExpiredToken, text)

@@ -1,4 +1,4 @@
-//! The seam to durable storage: what the engine says before a change becomes visible.
+//! The interface to durable storage: the engine reports to it before a change becomes visible.
 
 use crate::change::Change;
 use crate::engine::Engine;
@@ -7,32 +7,32 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
-/// Records that one shard takes in at one moment.
+/// Records that one shard accepts at the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct JournalAppend<'a> {
-    /// The number of the stream within the engine; a name may be used again, a number never.
+    /// The number of the stream within the engine. A name may be reused, a number never is.
     pub stream_id: u64,
     /// The shard's index.
     pub shard: u32,
-    /// The counter of the first record; the others follow without a gap.
+    /// The counter of the first record. The others follow without a gap.
     pub first_counter: u64,
-    /// When all of them arrived, in milliseconds since 1970.
+    /// Arrival time of all records, in milliseconds since 1970.
     pub arrival_ms: u64,
     /// The records in order.
     pub records: &'a [LogRecord<'a>],
 }
 
-/// Keeps what happened, so that it can be played again.
+/// Storage of everything that happens in an engine, for later replay.
 ///
-/// Both writes are called under the lock that makes the change visible afterwards: the order of
-/// the journal is the order in which readers see things. An error means that nothing happens.
+/// Both writes are called under the lock that then makes the change visible, so the order in the
+/// journal is the order that readers see. If a write fails, the change does not happen.
 pub trait Journal: Send + Sync {
-    /// Keeps a change of metadata.
+    /// Writes a change of metadata.
     fn change(&self, change: &Change) -> io::Result<()>;
-    /// Keeps records.
+    /// Writes records of one shard.
     fn append(&self, append: &JournalAppend<'_>) -> io::Result<()>;
-    /// Waits until everything kept so far survives a loss of power, as far as the policy asks.
+    /// Waits until everything kept so far survives a power cut, as far as the sync policy requires.
     fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
-    /// Does what is due with old entries. Called often, with no lock of the engine held.
+    /// Runs maintenance of old entries that is due. Called often, with no lock of the engine held.
     fn run_maintenance(&self, engine: &Engine);
 }

@@ -1,16 +1,16 @@
-//! Passing states: CREATING, UPDATING and DELETING end by themselves, by the engine's clock.
+//! Transitional states: CREATING, UPDATING and DELETING, which end by the engine's clock.
 
 use serde::Serialize;
 
-/// Where a stream or consumer is in its life. A passing state ends when the clock reaches its end,
-/// and not by a timer: whoever looks compares with the time.
+/// The state of a stream or consumer. A transitional state ends when the clock reaches its end.
+/// There is no timer: each reader compares the end with the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifecycle {
     /// CREATING, then ACTIVE.
     Creating { until_ms: u64 },
     /// UPDATING, then ACTIVE.
     Updating { until_ms: u64 },
-    /// DELETING, then gone.
+    /// DELETING, then nonexistent.
     Deleting { until_ms: u64 },
 }
 
@@ -20,7 +20,7 @@ pub(crate) enum Lifecycle {
 pub enum Status {
     /// Being created.
     Creating,
-    /// In service, and being changed.
+    /// In service and being changed.
     Updating,
     /// In service.
     Active,
@@ -29,7 +29,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status as the API writes it.
+    /// Returns the status as the API writes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Creating => "CREATING",
@@ -41,7 +41,7 @@ impl Status {
 }
 
 impl Lifecycle {
-    /// The status at `now_ms`. `None` when the thing is gone.
+    /// Returns the status at `now_ms`, or `None` once the stream or consumer no longer exists.
     pub(crate) fn status(self, now_ms: u64) -> Option<Status> {
         match self {
             Self::Creating { until_ms } if now_ms < until_ms => Some(Status::Creating),

@@ -1,20 +1,20 @@
-//! The rates of one shard: what it takes in and gives out each second.
+//! The rates of one shard: bytes, records and calls per second that it accepts and returns.
 
 use anabranch_model::bucket::{Admission, Allowance, Bucket};
 use anabranch_model::limits;
 
-/// A second's worth, gathered within a second.
+/// Returns an allowance of `units` per second, with a burst of one second's worth.
 fn each_second(units: usize) -> Allowance {
     let units = units as u64;
     Allowance { capacity: units, per_second: units }
 }
 
-/// What is left of a shard's rates.
+/// The unused part of a shard's rates.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardRates {
     /// Records and bytes written.
     writes: Bucket<2>,
-    /// Calls of `GetRecords`, and bytes that they gave out.
+    /// Calls of `GetRecords`, and bytes returned by them.
     reads: Bucket<2>,
 }
 
@@ -31,12 +31,13 @@ impl ShardRates {
         Self { writes: Bucket::new(writes, now_ms), reads: Bucket::new(reads, now_ms) }
     }
 
-    /// Takes one record of `bytes`; `false`, and takes nothing, if the shard's rate is used up.
+    /// Takes one record of `bytes`. Returns `false` and takes nothing if the shard's rate is used
+    /// up.
     pub(crate) fn write(&mut self, bytes: usize, now_ms: u64) -> bool {
         self.writes.take(now_ms, [1, bytes as u64]) == Admission::Passed
     }
 
-    /// Takes one call; `false` if there were too many calls, or too many bytes were read.
+    /// Takes one call. Returns `false` after too many calls or too many bytes read.
     pub(crate) fn read_call(&mut self, now_ms: u64) -> bool {
         self.reads.take(now_ms, [1, 0]) == Admission::Passed
     }
@@ -56,7 +57,7 @@ impl PushRate {
         Self(Bucket::new([each_second(limits::FANOUT_BYTES_PER_SECOND)], now_ms))
     }
 
-    /// Milliseconds until something may be pushed again; 0 is now.
+    /// Returns the milliseconds until the next push is allowed; 0 means now.
     pub(crate) fn wait_ms(&self, now_ms: u64) -> u64 {
         self.0.wait_ms(now_ms, [0]).unwrap_or(u64::MAX)
     }

@@ -14,7 +14,8 @@ use crate::options::EngineOptions;
 use crate::server::{Connections, HttpOptions, Server, Tables};
 use crate::tls::{ServerTls, Tls, TlsError};
 
-/// A running local stream. Dropping it ends it; [`Local::stop`] lets requests finish first.
+/// A running local stream. Dropping it stops it at once; [`Local::stop`] lets requests finish
+/// first.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -25,42 +26,40 @@ use crate::tls::{ServerTls, Tls, TlsError};
 /// ```
 #[derive(Debug)]
 pub struct Local {
-    /// The streams.
     engine: Arc<Engine>,
-    /// The HTTP server in front of them.
     server: Server,
-    /// The certificate that clients of the TLS port trust, as PEM.
+    /// The certificate that clients of the TLS port must trust, as PEM.
     ca_pem: Option<String>,
 }
 
-/// Why a local stream did not start.
+/// Error of a local stream that did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalStartError {
-    /// The address is taken, or is not one of this machine.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
-    /// The address for TLS is taken, or is not one of this machine.
+    /// The address for TLS is in use, or does not belong to this machine.
     #[error("cannot listen with TLS on {address}: {source}")]
     ListenTls {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no certificate to listen with.
+    /// No usable certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The DynamoDB tables can't be opened.
+    /// The DynamoDB tables cannot be opened.
     #[error("cannot open the DynamoDB tables{}: {reason}", at(.file.as_ref()))]
     Tables {
-        /// The file, if they are in one.
+        /// The file of the tables; `None` for tables in memory.
         file: Option<PathBuf>,
-        /// What the database said.
+        /// The database's message.
         reason: String,
     },
 }
@@ -69,7 +68,7 @@ fn at(file: Option<&PathBuf>) -> String {
     file.map_or_else(String::new, |file| format!(" in {}", file.display()))
 }
 
-/// How a local stream starts.
+/// Builder of a [`Local`].
 #[derive(Debug)]
 pub struct LocalBuilder {
     address: SocketAddr,
@@ -83,28 +82,28 @@ pub struct LocalBuilder {
 }
 
 impl LocalBuilder {
-    /// Where to listen. Default: a free port on 127.0.0.1.
+    /// Sets the address to listen on. Default: a free port on 127.0.0.1.
     #[must_use]
     pub fn with_address(mut self, address: SocketAddr) -> Self {
         self.address = address;
         self
     }
 
-    /// How the engine behaves. Default: [`EngineOptions::default`].
+    /// Sets the options of the engine. Default: [`EngineOptions::default`].
     #[must_use]
     pub fn with_options(mut self, options: EngineOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Where the engine reads the time. Default: the system's clock.
+    /// Sets the engine's source of time. Default: the system clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Serves an engine that exists already; options and clock are then its own.
+    /// Serves an existing engine, which keeps its own options and clock.
     #[must_use]
     pub fn with_engine(mut self, engine: Arc<Engine>) -> Self {
         self.engine = Some(engine);
@@ -119,21 +118,21 @@ impl LocalBuilder {
     }
 
     /// Listens with TLS as well, on a second port of the same address. Offers HTTP/2 and HTTP/1.1
-    /// by ALPN. Default: without.
+    /// by ALPN. Default: no TLS.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The port for TLS. Default: 0, which takes a free one.
+    /// Sets the port for TLS. Default: 0, which takes a free one.
     #[must_use]
     pub fn with_tls_port(mut self, port: u16) -> Self {
         self.tls_port = port;
         self
     }
 
-    /// How many concurrent HTTP/2 streams a client may have on one connection, at least 1, with and
+    /// Sets the maximum number of concurrent HTTP/2 streams on one connection, at least 1, with and
     /// without TLS. Default: 200.
     #[must_use]
     pub fn with_max_concurrent_streams(mut self, streams: u32) -> Self {
@@ -141,8 +140,8 @@ impl LocalBuilder {
         self
     }
 
-    /// How long a client may keep the server waiting for the head of a request, for the next bytes
-    /// of a body, or for room to send more of a reply; at least 4 ms. Default: a minute.
+    /// Sets how long the server waits for a client: for the head of a request, for the next bytes
+    /// of a body, or for the client to take more of a reply. At least 4 ms. Default: one minute.
     #[must_use]
     pub fn with_client_timeout(mut self, timeout: Duration) -> Self {
         self.http.client_timeout = timeout.max(Duration::from_millis(4));
@@ -157,7 +156,7 @@ impl LocalBuilder {
         self
     }
 
-    /// Starts it on the current runtime.
+    /// Starts the local stream on the current runtime.
     pub async fn start(self) -> Result<Local, LocalStartError> {
         let file = self.tables;
         let tables = match &file {
@@ -192,8 +191,8 @@ async fn listen_tls(
     Ok((listener, tls))
 }
 
-/// The address by which this machine reaches one that listens there: nobody can connect to
-/// "every address".
+/// Returns the address by which this machine reaches `listening`. A client cannot connect to an
+/// unspecified address such as 0.0.0.0, so that becomes the loopback address.
 fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -209,7 +208,7 @@ impl Local {
         Self::builder().start().await
     }
 
-    /// Starts with options.
+    /// Returns a builder with every default.
     pub fn builder() -> LocalBuilder {
         LocalBuilder {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -223,69 +222,70 @@ impl Local {
         }
     }
 
-    /// The address that it listens on.
+    /// Returns the address of the port without TLS.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The URL that clients take as their endpoint, for Kinesis, DynamoDB and CloudWatch. One that
-    /// listens on every address is reached, from this machine, by the loopback address.
+    /// Returns the endpoint URL for clients of Kinesis, DynamoDB and CloudWatch. If the server
+    /// listens on every address, the URL contains the loopback address.
     pub fn endpoint(&self) -> String {
         format!("http://{}", reachable(self.address()))
     }
 
-    /// The address that it listens on with TLS, if it does.
+    /// Returns the address of the port with TLS, if there is one.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.server.tls_address()
     }
 
-    /// The `https` URL that clients take as their endpoint, if it listens with TLS. They have to
-    /// trust [`Local::ca_pem`].
+    /// Returns the `https` endpoint URL for clients, if there is a port with TLS. They must trust
+    /// [`Local::ca_pem`].
     pub fn tls_endpoint(&self) -> Option<String> {
         self.tls_address().map(|address| format!("https://{}", reachable(address)))
     }
 
-    /// The certificate that clients have to trust, as PEM, if it listens with TLS: that of the
-    /// authority, or the content of the certificate file that was given.
+    /// Returns the certificate that clients must trust, as PEM, if there is a port with TLS. It is
+    /// the authority's certificate, or the content of the certificate file that was given.
     pub fn ca_pem(&self) -> Option<&str> {
         self.ca_pem.as_deref()
     }
 
-    /// Connections without TLS so far.
+    /// Returns the connection counts of the port without TLS.
     pub fn connections(&self) -> Connections {
         self.server.connections()
     }
 
-    /// Connections with TLS so far, if it listens with TLS.
+    /// Returns the connection counts of the port with TLS, if there is one.
     pub fn tls_connections(&self) -> Option<Connections> {
         self.server.tls_connections()
     }
 
-    /// The engine, to look inside or to set faults.
+    /// Returns the engine, to inspect it or to inject faults.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// The newest metric data that came in by CloudWatch's `PutMetricData`, oldest first, as they
-    /// came and with their `Namespace`.
+    /// Returns the newest metric data received by CloudWatch's `PutMetricData`, oldest first. Each
+    /// datum is unchanged except for its added `Namespace`.
     pub fn metric_data(&self) -> Vec<serde_json::Value> {
         self.server.metrics().newest()
     }
 
-    /// Takes no new requests, ends subscriptions, and waits for requests in flight.
+    /// Stops the server: accepts no new requests, ends subscriptions, and waits up to 5 s for
+    /// requests in flight.
     pub async fn stop(self) {
         self.server.stop().await;
     }
 
-    /// A configuration for every client of the AWS SDK for Rust: endpoint, region, credentials
-    /// that nobody checks, and an HTTP client without TLS.
+    /// Returns a configuration for every client of the AWS SDK for Rust: endpoint, region, dummy
+    /// credentials (which are not checked), and an HTTP client without TLS.
     #[cfg(feature = "sdk")]
     pub fn sdk_config(&self) -> aws_types::SdkConfig {
         crate::sdk::config(self.endpoint(), &self.engine.options().region, None)
     }
 
-    /// The same for the port with TLS, if there is one: its HTTP client trusts [`Local::ca_pem`]
-    /// only.
+    /// Returns the same for the port with TLS, if there is one. Its HTTP client trusts only
+    /// [`Local::ca_pem`].
     ///
     /// # Panics
     ///

@@ -1,24 +1,24 @@
-//! The memory that the records of all shards take, and its bound.
+//! The memory used by the records of all shards, and its limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that a record may take beside its key and data: its index entry, and room that its segment
-/// keeps for the next one.
+/// Bytes that a record may take in addition to its key and data: its index entry, and capacity that
+/// its segment reserves for the next record.
 const RECORD_OVERHEAD: usize = 64;
 
-/// Bytes of memory that records take. Shared by all shards of an engine.
+/// Bytes of memory used by records. Shared by all shards of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct RecordMemory {
     /// Bytes of all segments.
     used: AtomicUsize,
-    /// Bytes of records that are about to be stored.
+    /// Bytes reserved for records that are about to be stored.
     coming: AtomicUsize,
-    /// Bytes that there may be. `None`: no bound.
+    /// Limit in bytes. `None`: unlimited.
     most: Option<usize>,
 }
 
-/// Room for records that are about to be stored. Dropped, it is given back: what was stored is
-/// counted by then.
+/// Memory reserved for records that are about to be stored. Dropping it releases the reservation;
+/// the segments have counted the stored records by then.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct MemoryReservation<'a> {
@@ -27,22 +27,23 @@ pub(crate) struct MemoryReservation<'a> {
 }
 
 impl RecordMemory {
-    /// Memory of at most `most` bytes.
+    /// Creates a counter with a limit of `most` bytes.
     pub(crate) fn up_to(most: Option<usize>) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// Bytes that records take.
+    /// Returns the bytes used by records.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that there may be.
+    /// Returns the limit in bytes.
     pub(crate) fn most(&self) -> Option<usize> {
         self.most
     }
 
-    /// Takes room for `records` records with `bytes` bytes of keys and data. `None` if there is none.
+    /// Reserves memory for `records` records with `bytes` bytes of keys and data. Returns `None` if
+    /// that exceeds the limit.
     pub(crate) fn try_reserve(
         &self,
         records: usize,
@@ -58,15 +59,16 @@ impl RecordMemory {
         (total <= most).then_some(room)
     }
 
-    /// Whether there is a bound, and no room for `records` records with `bytes` bytes of keys and
-    /// data.
+    /// Returns true if there is a limit, and `records` records with `bytes` bytes of keys and data
+    /// exceed it.
     pub(crate) fn is_full(&self, records: usize, bytes: impl FnOnce() -> usize) -> bool {
         self.most.is_some() && self.try_reserve(records, bytes()).is_none()
     }
 
-    /// A segment has another size now.
+    /// Accounts for a segment whose size changed.
     pub(crate) fn resized(&self, before: usize, after: usize) {
-        // Most records fit in the room that their segment has, and shards share the counter.
+        // Most records fit in the capacity that their segment already has. Skipping them spares the
+        // counter, which all shards share.
         if after == before {
             return;
         }

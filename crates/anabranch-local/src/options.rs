@@ -1,37 +1,38 @@
-//! How an engine behaves: delays, limits and the seed of its chance.
+//! Options of an engine: delays, limits and the seed of its faults.
 
 use anabranch_model::limits;
 
-/// Options of an engine. `Options::default()` is a quick local stream without rate limits.
+/// Options of an engine. `EngineOptions::default()` is a fast local stream without rate limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// The account in every ARN and message, 12 digits.
+    /// The account in every ARN and message, 12 digits. Default: `000000000000`.
     pub account_id: String,
-    /// The region in every ARN.
+    /// The region in every ARN. Default: `us-east-1`.
     pub region: String,
-    /// How long a new stream or consumer stays CREATING, in milliseconds.
+    /// Time that a new stream or consumer stays CREATING, in milliseconds. Default: 50.
     pub create_delay_ms: u64,
-    /// How long a changed stream stays UPDATING, in milliseconds.
+    /// Time that a changed stream stays UPDATING, in milliseconds. Default: 50.
     pub update_delay_ms: u64,
-    /// How long a deleted stream or consumer stays DELETING, in milliseconds.
+    /// Time that a deleted stream or consumer stays DELETING, in milliseconds. Default: 50.
     pub delete_delay_ms: u64,
-    /// Open shards that the account may have in all.
+    /// Maximum number of open shards in the account. Default: 500.
     pub shard_limit: u32,
-    /// Whether shards begin by refusing what is above the service's write and read rates.
+    /// Initial state of the rate limits: true if shards refuse requests above the service's write
+    /// and read rates. Default: false.
     pub enforce_limits: bool,
-    /// Age at which a shard iterator expires, in milliseconds.
+    /// Age at which a shard iterator expires, in milliseconds. Default: 300,000.
     pub iterator_ttl_ms: u64,
-    /// Age at which the token of a list expires, in milliseconds.
+    /// Age at which a pagination token expires, in milliseconds. Default: 300,000.
     pub list_token_ttl_ms: u64,
-    /// How long one subscription lasts, in milliseconds.
+    /// Maximum duration of one subscription, in milliseconds. Default: 300,000.
     pub subscription_max_ms: u64,
-    /// Pause after which a quiet subscription sends an empty event, in milliseconds. Clients give
-    /// up on a silent connection (Java after 10 s).
+    /// Pause after which an idle subscription sends an empty event, in milliseconds. Clients give
+    /// up on a silent connection (Java after 10 s). Default: 2,000.
     pub heartbeat_ms: u64,
-    /// Bytes of memory that records may take, index and unused room included. Puts that go beyond
-    /// fail until retention has freed some. `None`: as many as there are.
+    /// Limit on the bytes of memory used by records, including index and unused capacity. Puts
+    /// beyond it fail until retention frees memory. Default: `None`, unlimited.
     pub max_memory_bytes: Option<usize>,
-    /// Seed of the faults' chance.
+    /// Seed of the random decisions of fault rules. Default: 0.
     pub seed: u64,
 }
 
@@ -56,7 +57,7 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// Options under which every change of state is over at once.
+    /// Returns options under which every transitional state ends at once.
     pub fn instant() -> Self {
         Self { create_delay_ms: 0, update_delay_ms: 0, delete_delay_ms: 0, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Records that were read from a shard. They are shared with the shard where that is possible.
+//! Records read from a shard. They share the shard's memory where possible.
 
 use crate::segment::{RecordSlot, Segment};
 use anabranch_model::record::{PartitionKey, Record};
@@ -7,59 +7,57 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Records of one shard in order.
+/// Records of one shard, in order.
 #[derive(Debug, Clone, Default)]
 pub struct RecordBatch {
     /// The records, as runs of consecutive counters.
     runs: Vec<SegmentRun>,
-    /// How many records there are.
+    /// Number of records.
     records: usize,
     /// Bytes of all keys and payloads.
     bytes: usize,
-    /// The counter at which the next read goes on.
+    /// The counter at which the next read continues.
     pub(crate) next_counter: u64,
     /// The shard's part of every sequence number: the high and the low limb.
     pub(crate) stamp: SequenceBase,
 }
 
-/// What every sequence number of a shard shares.
+/// The part common to all sequence numbers of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SequenceBase {
-    /// The highest limb, from the shard's birth; a child's is above its parents'.
+    /// The highest limb, from the shard's opening time. A child's is above its parents'.
     pub(crate) high: u64,
     /// The lowest limb: the shard's index.
     pub(crate) low: u32,
 }
 
 impl SequenceBase {
-    /// The sequence number with the given counter.
+    /// Returns the sequence number with the given counter.
     pub(crate) fn number(self, counter: u64) -> SequenceNumber {
         SequenceNumber::from_limbs(self.high, counter, u64::from(self.low))
             .expect("births and counters have at most 19 digits")
     }
 }
 
-/// Records of one segment, one behind another.
+/// Consecutive records of one segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentRun {
-    /// Holds the records.
     segment: Arc<Segment>,
-    /// Which of the segment's records.
+    /// The range of slots in the segment.
     slots: Range<usize>,
 }
 
 /// A record as it is stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredRecord<'a> {
-    /// What makes the sequence number, with the shard's stamp.
+    /// The middle limb of the sequence number.
     pub(crate) counter: u64,
-    /// When the record arrived, in milliseconds since 1970.
+    /// Arrival time, in milliseconds since 1970.
     pub(crate) arrival_ms: u64,
     /// The partition key in UTF-8.
     pub(crate) key: &'a [u8],
-    /// Whether the key has characters that JSON escapes.
+    /// True if the key contains characters that JSON escapes.
     pub(crate) key_escapes: bool,
-    /// The payload.
     pub(crate) data: &'a [u8],
 }
 
@@ -68,7 +66,7 @@ pub(crate) struct StoredRecord<'a> {
 pub struct BatchRecord<'a> {
     /// The record's sequence number.
     pub sequence: SequenceNumber,
-    /// When the record arrived, in milliseconds since 1970.
+    /// Arrival time, in milliseconds since 1970.
     pub arrival_ms: u64,
     /// The partition key.
     pub partition_key: &'a str,
@@ -77,7 +75,7 @@ pub struct BatchRecord<'a> {
 }
 
 impl RecordBatch {
-    /// Adds records behind those that are there.
+    /// Appends the records in `slots` of a segment.
     pub(crate) fn push(&mut self, segment: Arc<Segment>, slots: Range<usize>) {
         if !slots.is_empty() {
             self.records += slots.len();
@@ -87,28 +85,29 @@ impl RecordBatch {
         }
     }
 
-    /// How many records the batch holds.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records
     }
 
-    /// Whether the batch holds no record.
+    /// Returns true if the batch holds no records.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Bytes of all keys and payloads.
+    /// Returns the bytes of all keys and payloads.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// When the last record arrived.
+    /// Returns the arrival time of the last record.
     pub(crate) fn last_arrival_ms(&self) -> Option<u64> {
         let SegmentRun { segment, slots } = self.runs.last()?;
         segment.slots()[slots.clone()].last().map(|slot| segment.arrival_ms(slot))
     }
 
-    /// The records in order, as slices of the shard's own memory.
+    /// Converts the batch to records in order. Their keys and data are slices of the segments, not
+    /// copies.
     #[expect(clippy::missing_panics_doc, reason = "keys were stored from text")]
     pub fn into_records(self) -> Vec<Record> {
         let mut records = Vec::with_capacity(self.records);
@@ -127,25 +126,25 @@ impl RecordBatch {
         records
     }
 
-    /// The records in order.
+    /// Iterates over the records in order.
     pub fn iter(&self) -> impl Iterator<Item = BatchRecord<'_>> {
         self.runs.iter().flat_map(SegmentRun::stored).map(|record| BatchRecord {
             sequence: self.stamp.number(record.counter),
             arrival_ms: record.arrival_ms,
-            // Keys were stored from text, so this is never the empty default.
+            // Keys were stored from text, so the default is never used.
             partition_key: std::str::from_utf8(record.key).unwrap_or_default(),
             data: record.data,
         })
     }
 
-    /// The records in order, as runs.
+    /// Returns the records in order, as runs.
     pub(crate) fn runs(&self) -> &[SegmentRun] {
         &self.runs
     }
 }
 
 impl SegmentRun {
-    /// The records in order, as they are stored: nothing is checked, nothing is made.
+    /// Iterates over the records in order, in their stored form. Checks and allocates nothing.
     pub(crate) fn stored(&self) -> impl Iterator<Item = StoredRecord<'_>> {
         let Self { segment, slots } = self;
         let counters = segment.first_counter() + slots.start as u64..;
@@ -157,7 +156,7 @@ impl SegmentRun {
     }
 }
 
-/// A segment that lives as long as somebody holds a part of its bytes.
+/// Keeps a segment alive while part of its bytes is in use.
 struct SegmentBytes(Arc<Segment>);
 
 impl AsRef<[u8]> for SegmentBytes {

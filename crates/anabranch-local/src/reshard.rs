@@ -1,8 +1,8 @@
-//! Splits, merges and other shard counts, planned as pure functions over the open shards.
+//! Splits, merges and changes of the shard count, planned as pure functions over the open shards.
 //!
-//! A plan is a list of shards that open and shards that close. Its effect is there at once: the
-//! stream is UPDATING for a while, but the children already take what is put. On AWS the parents
-//! take records until the end of UPDATING.
+//! A plan is a list of shards that open and shards that close. It takes effect at once: the stream
+//! is UPDATING for a while, but the children already accept records. On AWS the parents accept
+//! records until the end of UPDATING.
 
 use crate::change::{ChangeKind, NewShard, Reshard};
 use crate::engine::Engine;
@@ -14,7 +14,7 @@ use crate::stream::Topology;
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
 
-/// A shard as a plan sees it.
+/// A shard during planning.
 #[derive(Debug, Clone, Copy)]
 struct PlannedShard {
     index: u32,
@@ -22,11 +22,11 @@ struct PlannedShard {
     high: u64,
 }
 
-/// A reshard in the making.
+/// A reshard under construction.
 struct ReshardPlan {
     /// The index of the next shard that opens.
     next_index: u32,
-    /// When it happens.
+    /// Time of the reshard, in milliseconds since 1970.
     now_ms: u64,
     opens: Vec<NewShard>,
     closes: Vec<u32>,
@@ -38,7 +38,7 @@ impl ReshardPlan {
         Self { next_index, now_ms, opens: Vec::new(), closes: Vec::new() }
     }
 
-    /// Closes `parents` and opens one shard that follows them.
+    /// Opens one shard as a child of `parents`. The caller closes them.
     fn open(&mut self, range: HashRange, parents: &[PlannedShard]) -> PlannedShard {
         let high = high_limb(self.now_ms, parents.iter().map(|parent| parent.high));
         let index = self.next_index;
@@ -71,7 +71,8 @@ fn piece(topology: &Topology, index: u32) -> Option<PlannedShard> {
     state.is_open().then(|| PlannedShard { index, range: shard.range, high: shard.stamp.high })
 }
 
-/// Cuts an open shard in two at `at`. `None` if it is closed or can't be cut there.
+/// Plans the split of an open shard at `at`. Returns `None` if it is closed or `at` is not inside
+/// it.
 pub(crate) fn split(
     topology: &Topology,
     index: u32,
@@ -84,7 +85,8 @@ pub(crate) fn split(
     Some(plan.finish(until_ms))
 }
 
-/// Joins two open neighbours. `None` if one is closed or they don't touch.
+/// Plans the merge of two adjacent open shards. Returns `None` if one is closed or they are not
+/// adjacent.
 pub(crate) fn merge(
     topology: &Topology,
     left: u32,
@@ -97,9 +99,9 @@ pub(crate) fn merge(
     Some(plan.finish(until_ms))
 }
 
-/// Goes to `count` shards of one size: every open shard is cut where a new border falls into it,
-/// then the pieces between two new borders are merged. Shards that already fit stay. `None` if
-/// all do.
+/// Plans `count` shards of equal size. Every open shard is split at each new boundary inside it,
+/// then the pieces between two new boundaries are merged. Shards that already fit stay. Returns
+/// `None` if all of them do.
 pub(crate) fn to_count(
     topology: &Topology,
     count: u32,
@@ -133,15 +135,15 @@ fn same_target(targets: &[HashRange], a: HashRange, b: HashRange) -> bool {
     target(a) == target(b)
 }
 
-/// The key that cuts a range in two halves.
+/// Returns the key at which a range splits into two halves.
 pub(crate) fn middle(range: HashRange) -> HashKey {
     let (start, end) = (range.start().0, range.end().0);
     HashKey(start + (end - start) / 2 + 1)
 }
 
 impl Engine {
-    /// Splits an open shard in the middle, now, whatever the stream's state. Without a shard, the
-    /// first open one.
+    /// Splits an open shard in the middle at once, in any state of the stream. Without a shard,
+    /// splits the first open one.
     pub fn split_now(&self, stream: &str, shard: Option<&str>) -> Result<(), ApiError> {
         self.reshard_now(stream, shard, |topology, index, now_ms, until_ms| {
             let range = topology.shards[index as usize].shard.range;
@@ -149,8 +151,8 @@ impl Engine {
         })
     }
 
-    /// Merges an open shard with its upper neighbour (the last one with its lower), now, whatever
-    /// the stream's state. Without a shard, the first open one.
+    /// Merges an open shard with its upper neighbour (the last shard with its lower one) at once,
+    /// in any state of the stream. Without a shard, merges the first open one.
     pub fn merge_now(&self, stream: &str, shard: Option<&str>) -> Result<(), ApiError> {
         self.reshard_now(stream, shard, |topology, index, now_ms, until_ms| {
             let open: Vec<u32> = topology.open_shards().collect();
@@ -180,8 +182,8 @@ impl Engine {
         })
     }
 
-    /// Carries out the split or merge that a fault rule asks for before a call. One that is not
-    /// possible does nothing: the call is not the one at fault.
+    /// Carries out the split or merge that a fault rule requests before a call. Ignores one that is
+    /// impossible, because the call is not at fault.
     pub(crate) fn reshard_on_request(&self, operation: Operation, stream: &str) {
         let site = FaultSite { operation, stream: Some(stream), shards: &[] };
         let _ = match self.faults().reshard(site) {
@@ -191,7 +193,7 @@ impl Engine {
         };
     }
 
-    /// Makes every iterator that was given out so far expire, of one stream or of all.
+    /// Expires every iterator issued so far, of one stream or of all.
     pub fn expire_iterators(&self, stream: Option<&str>) -> Result<(), ApiError> {
         match stream {
             Some(name) => self.find_by_name(name)?.expire_iterators(),

@@ -7,7 +7,7 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
-/// Returns a configuration for an endpoint; with a certificate to trust, one that uses TLS.
+/// Returns a configuration for an endpoint. With a certificate to trust, it uses TLS.
 pub(crate) fn config(endpoint: String, region: &str, ca_pem: Option<&str>) -> aws_types::SdkConfig {
     let http_client = match ca_pem {
         None => Builder::new().build_http(),

@@ -1,35 +1,36 @@
-//! A run of a shard's records in one buffer. Once it is full it never changes, and readers share it.
+//! A run of a shard's records in one buffer. A full segment never changes, and readers share it.
 
 use std::ops::Range;
 
 use crate::shard_log::LogRecord;
 
-/// Bytes at which a segment is sealed and the next one begins.
+/// Size in bytes at which a segment is sealed and the next one begins.
 pub(crate) const SEGMENT_BYTES: usize = 256 * 1024;
 
-/// Where one record lies in its segment.
+/// The location of one record in its segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordSlot {
-    /// Where the partition key begins in the segment's bytes; the data follows it.
+    /// Offset of the partition key in the segment's bytes. The data follows it.
     offset: u32,
     /// Bytes of data.
     data_len: u32,
-    /// Milliseconds from the segment's first arrival to this one's.
+    /// Milliseconds from the segment's first arrival to this record's.
     arrival_delta: u32,
     /// Bytes of partition key.
     key_len: u16,
-    /// Whether the key has characters that JSON escapes. Looked up once, read with every reply.
+    /// True if the key contains characters that JSON escapes. Computed once and used by every
+    /// reply.
     key_escapes: bool,
 }
 
 impl RecordSlot {
-    /// Bytes of key and data.
+    /// Returns the bytes of key and data.
     #[inline]
     pub(crate) fn size(&self) -> usize {
         self.data_len as usize + usize::from(self.key_len)
     }
 
-    /// Whether the key has characters that JSON escapes.
+    /// Returns true if the key contains characters that JSON escapes.
     pub(crate) fn key_escapes(&self) -> bool {
         self.key_escapes
     }
@@ -40,7 +41,7 @@ impl RecordSlot {
 pub(crate) struct Segment {
     /// The counter of the first record.
     first_counter: u64,
-    /// When the first record arrived.
+    /// Arrival time of the first record, in milliseconds since 1970.
     first_arrival_ms: u64,
     /// Keys and payloads, one after another.
     bytes: Vec<u8>,
@@ -49,7 +50,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// An empty segment with room for so many bytes and records.
+    /// Creates an empty segment with capacity for this many bytes and records.
     pub(crate) fn begin(
         first_counter: u64,
         first_arrival_ms: u64,
@@ -76,7 +77,7 @@ impl Segment {
         &self.slots
     }
 
-    /// Keys and payloads, one after another.
+    /// Returns the keys and payloads, one after another.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -90,14 +91,14 @@ impl Segment {
         self.slots.last().map_or(self.first_arrival_ms, |slot| self.arrival_ms(slot))
     }
 
-    /// The key and the data of a record.
+    /// Returns the key and the data of a record.
     #[inline]
     pub(crate) fn key_and_data(&self, slot: &RecordSlot) -> (&[u8], &[u8]) {
         let start = slot.offset as usize;
         self.bytes[start..start + slot.size()].split_at(usize::from(slot.key_len))
     }
 
-    /// The slot of `record`, if the segment can hold it.
+    /// Returns the slot for `record`, or `None` if the segment cannot hold it.
     pub(crate) fn slot_for(&self, record: &LogRecord<'_>, arrival_ms: u64) -> Option<RecordSlot> {
         let size = record.partition_key.len() + record.data.len();
         if !self.slots.is_empty() && self.bytes.len() + size > SEGMENT_BYTES {
@@ -118,13 +119,13 @@ impl Segment {
         self.slots.push(slot);
     }
 
-    /// Gives back the room that no record will use.
+    /// Releases unused capacity.
     pub(crate) fn seal(&mut self) {
         self.bytes.shrink_to_fit();
         self.slots.shrink_to_fit();
     }
 
-    /// Some of the records as a segment of their own, with one copy of their bytes.
+    /// Returns some of the records as a new segment, with one copy of their bytes.
     pub(crate) fn part(&self, run: Range<usize>) -> Self {
         let slots = &self.slots[run.clone()];
         let start = slots.first().map_or(0, |first| first.offset);
@@ -138,7 +139,7 @@ impl Segment {
         }
     }
 
-    /// Bytes of memory that the segment takes, unused room included.
+    /// Returns the bytes of memory allocated by the segment, including unused capacity.
     pub(crate) fn allocated_bytes(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<RecordSlot>();
         size_of::<Self>() + self.bytes.capacity() + slots

@@ -1,4 +1,4 @@
-//! One shard: its place in the hash space, its lineage, its log.
+//! A shard: its hash range, its parents and its log.
 
 use crate::change::NewShard;
 use crate::limit::ShardRates;
@@ -12,43 +12,41 @@ use anabranch_model::sequence::SequenceNumber;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// The 49 at the head of every sequence number, as the service writes it, moved to its digits.
+/// The prefix 49 of the service's sequence numbers, at its position in the high limb.
 const HIGH_BASE: u64 = 49 * 10_u64.pow(16);
 
-/// The highest limb for a shard born at `born_ms` of parents with the given limbs.
+/// Returns the high limb for a shard opened at `born_ms`, given the limbs of its parents.
 pub(crate) fn high_limb(born_ms: u64, parents: impl IntoIterator<Item = u64>) -> u64 {
-    // 13 digits of milliseconds reach the year 2286; a clock beyond it must not overflow the limb.
+    // 13 digits of milliseconds last until the year 2286. A later clock must not overflow the limb.
     let by_birth = HIGH_BASE + born_ms.min(9_999_999_999_999) * 1000;
     parents.into_iter().fold(by_birth, |high, parent| high.max(parent + 1))
 }
 
-/// What never changes of a shard, and its log.
+/// The immutable properties of a shard, and its log.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// The shard's index in its stream.
     pub(crate) index: u32,
-    /// The shard's name.
     pub(crate) id: ShardId,
-    /// The hash keys that it takes.
+    /// The range of hash keys that the shard covers.
     pub(crate) range: HashRange,
     /// Indexes of its parents: none, one (split) or two (merge).
     pub(crate) parents: Vec<u32>,
-    /// When it was opened.
+    /// Time of its opening, in milliseconds since 1970.
     pub(crate) born_ms: u64,
-    /// What all its sequence numbers share.
+    /// The part common to all its sequence numbers.
     pub(crate) stamp: SequenceBase,
-    /// Records and rates. A number is handed out and its record is stored under one hold.
+    /// Records and rates. A sequence number is assigned and its record stored under one hold of the
+    /// lock.
     inside: Mutex<ShardInner>,
     /// Wakes subscriptions when records arrive or the shard closes.
     pub(crate) news: Notify,
 }
 
-/// What changes with every put and get.
+/// The part of a shard that puts and reads change.
 #[derive(Debug)]
 pub(crate) struct ShardInner {
-    /// The records.
     pub(crate) log: ShardLog,
-    /// What is left of the shard's rates.
     pub(crate) rates: ShardRates,
 }
 
@@ -81,7 +79,7 @@ impl Shard {
         self.stamp.number(STARTING_COUNTER)
     }
 
-    /// The ending number, which the shard shows once it is closed.
+    /// Returns the ending sequence number, which the shard shows once it is closed.
     pub(crate) fn ending_number(&self) -> SequenceNumber {
         self.stamp.number(ENDING_COUNTER)
     }

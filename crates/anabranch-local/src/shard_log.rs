@@ -1,7 +1,7 @@
-//! The records of one shard, in order, in little memory.
+//! The records of one shard, in order, stored compactly.
 //!
-//! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
-//! it but the counter is the shard's, and the counter follows from the record's place.
+//! A record takes its bytes and one index entry. Its sequence number is not stored: the counter
+//! follows from the record's position, and the rest is common to the shard.
 
 use crate::memory::RecordMemory;
 use crate::record_batch::RecordBatch;
@@ -9,10 +9,10 @@ use crate::segment::{RecordSlot, SEGMENT_BYTES, Segment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that the first segment of a shard begins with; a stream of many quiet shards stays small.
+/// Initial size of the first segment, in bytes. Keeps a stream of many idle shards small.
 const FIRST_BYTES: usize = 1024;
 
-/// The counter of a shard's starting sequence number; its first record has the next one.
+/// The counter of a shard's starting sequence number. The first record has the next one.
 pub(crate) const STARTING_COUNTER: u64 = 0;
 /// The counter of a closed shard's ending sequence number, above that of any record.
 pub(crate) const ENDING_COUNTER: u64 = i64::MAX as u64;
@@ -26,7 +26,7 @@ pub struct LogRecord<'a> {
     pub data: &'a [u8],
 }
 
-/// How much a read may take.
+/// Limits of one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadLimit {
     pub(crate) records: usize,
@@ -36,13 +36,13 @@ pub(crate) struct ReadLimit {
 /// The records of one shard.
 #[derive(Debug)]
 pub(crate) struct ShardLog {
-    /// Sealed segments, and at the back the one that grows.
+    /// Sealed segments, and at the back the growing one.
     segments: VecDeque<Arc<Segment>>,
     /// The counter of the next record.
     next_counter: u64,
-    /// When the last record arrived; a later record never arrives earlier.
+    /// Arrival time of the last record, in milliseconds since 1970. Never decreases.
     last_arrival_ms: u64,
-    /// Where the memory of the segments is counted, together with that of other shards.
+    /// Counts the memory of the segments, together with that of other shards.
     memory: Arc<RecordMemory>,
 }
 
@@ -60,12 +60,12 @@ impl ShardLog {
         self.next_counter
     }
 
-    /// The arrival time of a record that is stored at `now_ms`.
+    /// Returns the arrival time of a record that is stored at `now_ms`.
     pub(crate) fn arrival_at(&self, now_ms: u64) -> u64 {
         now_ms.max(self.last_arrival_ms)
     }
 
-    /// Stores one record. `arrival_ms` comes from [`ShardLog::arrival_at`].
+    /// Stores one record and returns its counter. `arrival_ms` comes from [`ShardLog::arrival_at`].
     pub(crate) fn append(&mut self, record: &LogRecord<'_>, arrival_ms: u64) -> u64 {
         let arrival_ms = self.arrival_at(arrival_ms);
         let counter = self.next_counter;
@@ -80,7 +80,7 @@ impl ShardLog {
         });
         let back = self.segments.back_mut().expect("the slot lies in it");
         let before = back.allocated_bytes();
-        // Nobody else holds the segment that grows, so this never copies it.
+        // The growing segment is not shared, so this never copies it.
         Arc::make_mut(back).push(record, slot);
         self.memory.resized(before, back.allocated_bytes());
         self.next_counter = counter + 1;
@@ -89,7 +89,7 @@ impl ShardLog {
     }
 
     fn begin_segment(&mut self, first_arrival_ms: u64, first_size: usize) {
-        // A shard that filled a segment will likely fill the next one; a quiet one stays small.
+        // A shard that filled a segment will likely fill the next one. An idle shard stays small.
         let (room, slots) = match self.segments.back_mut() {
             None => (FIRST_BYTES, 0),
             Some(back) => {
@@ -105,13 +105,14 @@ impl ShardLog {
         self.segments.push_back(Arc::new(segment));
     }
 
-    /// Leaves a gap before the next record, so that a number that a reader may have seen before a
-    /// crash is never given again. Never goes back.
+    /// Raises the next counter to at least `counter`, which leaves a gap. Prevents reuse of numbers
+    /// that a reader may have seen before a crash.
     pub(crate) fn skip_to(&mut self, counter: u64) {
         self.next_counter = self.next_counter.max(counter);
     }
 
-    /// The counter of the first record that arrived at `ms` or later; the next one if none did.
+    /// Returns the counter of the first record that arrived at `ms` or later, or the next counter
+    /// if none did.
     pub(crate) fn counter_at_time(&self, ms: u64) -> u64 {
         let at = self.segments.partition_point(|segment| segment.last_arrival_ms() < ms);
         let Some(segment) = self.segments.get(at) else { return self.next_counter };
@@ -119,7 +120,7 @@ impl ShardLog {
         segment.first_counter() + slot as u64
     }
 
-    /// Drops the segments that hold only records that arrived before `horizon_ms`.
+    /// Drops the segments whose records all arrived before `horizon_ms`.
     pub(crate) fn trim(&mut self, horizon_ms: u64) {
         while self.segments.front().is_some_and(|front| front.last_arrival_ms() < horizon_ms) {
             self.drop_front();
@@ -132,14 +133,14 @@ impl ShardLog {
         }
     }
 
-    /// The records from `counter` on, without those that arrived before `horizon_ms`. Sealed
-    /// segments are shared; of the one that grows the records are copied.
+    /// Returns the records from `counter` on that arrived at `horizon_ms` or later. Shares sealed
+    /// segments and copies records of the growing one.
     pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: ReadLimit) -> RecordBatch {
         let counter = counter.max(self.counter_at_time(horizon_ms));
         let first = self.segments.partition_point(|segment| segment.end_counter() <= counter);
         let mut batch = RecordBatch::default();
         let mut left = take;
-        // Behind the last record there may be a gap, and a reader must get over it to the end.
+        // After the last record there may be a gap, which a reader must skip to reach the end.
         batch.next_counter = self.next_counter.max(counter);
         for (at, segment) in self.segments.iter().enumerate().skip(first) {
             let slots = segment.slots();
@@ -159,12 +160,12 @@ impl ShardLog {
         batch
     }
 
-    /// How many records are held, those past retention included until they are dropped.
+    /// Returns the number of records held, including those past retention that are not yet dropped.
     pub(crate) fn len(&self) -> usize {
         self.segments.iter().map(|segment| segment.slots().len()).sum()
     }
 
-    /// Bytes of memory that the records take, index and unused room included.
+    /// Returns the bytes of memory allocated for records, including index and unused capacity.
     pub(crate) fn allocated_bytes(&self) -> usize {
         let list = self.segments.capacity() * size_of::<Arc<Segment>>();
         list + self.segments.iter().map(|segment| segment.allocated_bytes()).sum::<usize>()
@@ -179,14 +180,14 @@ impl Drop for ShardLog {
     }
 }
 
-/// How many of `slots` still fit in `left`, which shrinks by them. The first record of a reply
-/// always fits, so that a reader never stands still.
+/// Returns how many of `slots` fit in `left`, and reduces it by them. The first record of a reply
+/// always fits, so that a reader never gets stuck.
 fn fitting(slots: &[RecordSlot], left: &mut ReadLimit, begun: bool) -> usize {
     let mut count = 0;
     for slot in slots {
         let size = slot.size();
         if left.records == 0 || (left.bytes < size && (begun || count > 0)) {
-            // Nothing behind a record that does not fit may overtake it.
+            // No later record may overtake one that does not fit.
             left.records = 0;
             break;
         }
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_record_costs_its_payload_and_at_most_64_bytes() {
-        // A key as long as a UUID, and sizes on both sides of a segment.
+        // A key as long as a UUID, and sizes below and above that of a segment.
         let key = "123e4567-e89b-12d3-a456-426614174000";
         for (count, size) in [(100_000, 100), (100_000, 0), (20_000, 1_000), (60, 300_000)] {
             let mut log = ShardLog::new(0, Arc::default());
@@ -222,7 +223,7 @@ mod tests {
             }
             let count = usize::try_from(count).unwrap();
             let overhead = log.allocated_bytes() - count * size;
-            // The segment that grows has room to spare; it is one for each shard.
+            // The growing segment has unused capacity. There is one per shard.
             let spare = 2 * SEGMENT_BYTES.max(size);
             assert!(overhead <= count * 64 + spare, "{} bytes a record", overhead / count);
         }
@@ -258,7 +259,7 @@ mod tests {
         for i in 0..60 {
             append(&mut log, &format!("before-{i}"), 10_000, i);
         }
-        // From a sealed segment, over its end, and within the one that grows.
+        // From a sealed segment, across its end, and within the growing one.
         for counter in [3, 30, 59] {
             let batch = log.read(counter, 0, ALL);
             let seen =

@@ -1,4 +1,4 @@
-//! One stream: what it is, its state at a moment, and the one `apply` of its changes.
+//! A stream: its fixed properties, its topology, and the `apply` of its changes.
 
 use crate::change::{Change, ChangeKind, Creation, StreamMode};
 use crate::consumer::Consumer;
@@ -14,63 +14,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A stream. Hot operations take its topology for reading, changes take it for writing.
+/// A stream. Hot operations lock its topology for reading, changes lock it for writing.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// The stream's number within the engine, never used twice.
+    /// The stream's number within the engine, never reused.
     pub(crate) id: u64,
-    /// The stream's name.
     pub(crate) name: String,
-    /// The stream's ARN.
     pub(crate) arn: String,
-    /// When it was created.
+    /// Time of creation, in milliseconds since 1970.
     pub(crate) created_ms: u64,
-    /// Everything that a change can change.
+    /// Everything that a change can modify.
     topology: RwLock<Topology>,
-    /// Iterators of an earlier epoch have been made to expire.
+    /// Number of times that iterators were expired. Iterators of a lower epoch have expired.
     iterator_epoch: AtomicU64,
     /// The live subscription of each consumer and shard.
     pub(crate) live: Mutex<LiveMap>,
 }
 
-/// What a change can change.
+/// The part of a stream that changes can modify.
 #[derive(Debug)]
 pub(crate) struct Topology {
-    /// The stream's state.
     pub(crate) phase: Lifecycle,
-    /// The capacity mode.
     pub(crate) mode: StreamMode,
-    /// How long records are kept.
+    /// Retention period, in hours.
     pub(crate) retention_hours: u32,
-    /// Records that arrived before this moment were past an earlier retention. A longer one does
-    /// not bring them back.
+    /// Records that arrived before this time, in milliseconds since 1970, were past a previous
+    /// retention period. A longer period does not bring them back.
     pub(crate) gone_before_ms: u64,
-    /// All shards by index, closed ones too.
+    /// All shards by index, including closed ones.
     pub(crate) shards: Vec<ShardState>,
-    /// The open shards by the end of their range.
+    /// The end of the hash range and the index of each open shard, ordered by end.
     open: Vec<(HashKey, u32)>,
-    /// Tags of the stream.
     pub(crate) tags: BTreeMap<String, String>,
     /// Fan-out consumers by name.
     pub(crate) consumers: BTreeMap<String, Consumer>,
     /// The key of server-side encryption, if it is on.
     pub(crate) key_id: Option<String>,
-    /// The record maximum in KiB.
+    /// The maximum record size in KiB.
     pub(crate) record_max_kib: u32,
     /// Shard-level metrics that are on.
     pub(crate) metrics: BTreeSet<String>,
-    /// Where its shards count the memory of their records.
+    /// Counts the memory of the shards' records.
     memory: Arc<RecordMemory>,
 }
 
-/// A shard and what a change can change of it.
+/// A shard and the part of it that changes can modify.
 #[derive(Debug)]
 pub(crate) struct ShardState {
-    /// The shard.
     pub(crate) shard: Arc<Shard>,
-    /// When it was closed.
+    /// Time of closing, in milliseconds since 1970; `None` while open.
     pub(crate) closed_ms: Option<u64>,
-    /// Indexes of the shards that followed it.
+    /// Indexes of its children.
     pub(crate) children: Vec<u32>,
 }
 
@@ -81,7 +75,7 @@ impl ShardState {
 }
 
 impl Stream {
-    /// The stream that a creation makes.
+    /// Creates a stream from a creation.
     pub(crate) fn create(
         name: &str,
         arn: String,
@@ -127,35 +121,35 @@ impl Stream {
         self.iterator_epoch.load(Ordering::Relaxed)
     }
 
-    /// Makes every iterator that was given out so far expire.
+    /// Expires every iterator issued so far.
     pub(crate) fn expire_iterators(&self) {
         self.iterator_epoch.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Topology {
-    /// The stream's status at `now_ms`. `None` when it is gone.
+    /// Returns the stream's status at `now_ms`, or `None` once it no longer exists.
     pub(crate) fn status(&self, now_ms: u64) -> Option<Status> {
         self.phase.status(now_ms)
     }
 
-    /// Records that arrived before this moment are no longer there.
+    /// Returns the trim horizon at `now_ms`: records that arrived earlier are unreadable.
     pub(crate) fn horizon_ms(&self, now_ms: u64) -> u64 {
         let kept_ms = u64::from(self.retention_hours) * 3_600_000;
         now_ms.saturating_sub(kept_ms).max(self.gone_before_ms)
     }
 
-    /// Bytes of one record, data and key, that the stream accepts.
+    /// Returns the maximum size of a record, data and key together, in bytes.
     pub(crate) fn record_max_bytes(&self) -> usize {
         self.record_max_kib as usize * 1024
     }
 
-    /// How records are encrypted at rest.
+    /// Returns the type of encryption at rest.
     pub(crate) fn encryption(&self) -> Encryption {
         if self.key_id.is_some() { Encryption::Kms } else { Encryption::None }
     }
 
-    /// The consumers that are there at `now_ms`.
+    /// Returns the consumers that exist at `now_ms`, with their status.
     pub(crate) fn present_consumers(
         &self,
         now_ms: u64,
@@ -164,30 +158,31 @@ impl Topology {
         consumers.filter_map(move |consumer| Some((consumer, consumer.phase.status(now_ms)?)))
     }
 
-    /// The open shard whose range holds `key`.
+    /// Returns the open shard whose range contains `key`.
     pub(crate) fn route(&self, key: HashKey) -> &Arc<Shard> {
         let at = self.open.partition_point(|(end, _)| *end < key);
         let (_, index) = self.open[at];
         &self.shards[index as usize].shard
     }
 
-    /// Indexes of the open shards, by their ranges.
+    /// Returns the indexes of the open shards, in the order of their ranges.
     pub(crate) fn open_shards(&self) -> impl ExactSizeIterator<Item = u32> {
         self.open.iter().map(|(_, index)| *index)
     }
 
-    /// The shard of the given index, unless its last record is past retention.
+    /// Returns the shard of the given index, unless it was closed before the trim horizon.
     pub(crate) fn listed(&self, index: u32, now_ms: u64) -> Option<&ShardState> {
         let state = self.shards.get(index as usize)?;
         self.is_listed(state, now_ms).then_some(state)
     }
 
-    /// A closed shard is listed until everything in it is past retention.
+    /// Returns true if lists include the shard: it is open, or was not closed before the trim
+    /// horizon.
     pub(crate) fn is_listed(&self, state: &ShardState, now_ms: u64) -> bool {
         state.closed_ms.is_none_or(|closed| closed >= self.horizon_ms(now_ms))
     }
 
-    /// Carries a change out. The caller has kept it in the journal.
+    /// Applies a change, which the caller has already recorded in the journal.
     pub(crate) fn apply(&mut self, change: &Change) {
         let updating = |until_ms: u64| Lifecycle::Updating { until_ms };
         match &change.what {

@@ -1,9 +1,9 @@
-//! A live subscription: one consumer reading one shard, pushed to and not polled.
+//! A live subscription: one shard is pushed to one consumer, without polling.
 //!
 //! ```text
 //!            records, shard closed, taken over, consumer gone
 //!                                │ wakes
-//! next() ── step(now) ──> Event | Quiet{until} | Ended | Failed
+//! next() ── step() ──> SubscriptionStep: Event | Quiet { until_ms } | Ended | Failed
 //!                 └ at the shard's end: one event with children and no continuation, then Ended
 //! ```
 
@@ -22,39 +22,40 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What one event carries at most.
+/// Limits of one event.
 const EVENT_TAKE: ReadLimit = ReadLimit { records: 2_000, bytes: 1024 * 1024 };
 
-/// What a subscription pushes.
+/// An event that a subscription pushes.
 #[derive(Debug, Clone)]
 pub struct SubscriptionEvent {
-    /// The records; none in a sign of life.
+    /// The records; empty in a heartbeat event.
     pub records: RecordBatch,
-    /// The number after which another subscription goes on; none at the end of the shard.
+    /// The sequence number after which another subscription continues; `None` at the end of the
+    /// shard.
     pub continuation: Option<SequenceNumber>,
-    /// How far the event is from the newest record.
+    /// Distance of the event from the newest record, in milliseconds.
     pub millis_behind_latest: u64,
-    /// The shards that follow; empty before the end of the shard.
+    /// Children of the shard; empty before the end of the shard.
     pub child_shards: Vec<ChildShard>,
 }
 
-/// What a subscription does next.
+/// The next step of a subscription.
 #[derive(Debug)]
 pub enum SubscriptionStep {
     /// It pushes an event.
     Event(SubscriptionEvent),
-    /// It has nothing to push until something arrives or this moment comes.
+    /// It has nothing to push until something arrives or the given time comes.
     Quiet {
-        /// The moment, in milliseconds since 1970.
+        /// The time, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// It is over, by its time or with its shard.
+    /// It is over, because its time is up or its shard has ended.
     Ended,
-    /// It is over, because something is wrong.
+    /// It is over because of an error.
     Failed(ApiError),
 }
 
-/// A subscription as the stream remembers it.
+/// A stream's record of a subscription.
 #[derive(Debug)]
 pub(crate) struct LiveSubscription {
     started_ms: u64,
@@ -63,16 +64,16 @@ pub(crate) struct LiveSubscription {
 
 #[derive(Debug, Default)]
 struct LiveSubscriptionState {
-    /// Another subscription has taken over.
+    /// True once another subscription has taken over.
     taken_over: AtomicBool,
-    /// Nobody holds the subscription any more.
+    /// True once the [`Subscription`] has been dropped.
     dropped: AtomicBool,
 }
 
-/// The live subscriptions of a stream, by consumer ARN and shard.
+/// The live subscriptions of a stream, by consumer ARN and shard index.
 pub(crate) type LiveMap = BTreeMap<(String, u32), LiveSubscription>;
 
-/// How long a subscription lasts and how it paces itself.
+/// Duration and pacing of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscriptionTerms {
     pub(crate) max_ms: u64,
@@ -83,34 +84,31 @@ pub(crate) struct SubscriptionTerms {
 /// A live subscription.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The stream.
     stream: Arc<Stream>,
-    /// The shard.
     shard: Arc<Shard>,
-    /// The consumer's ARN.
     consumer_arn: String,
-    /// The counter of the record to push next.
+    /// The counter of the next record to push.
     counter: u64,
-    /// When the subscription ends by itself.
+    /// Time at which the subscription ends, in milliseconds since 1970.
     ends_ms: u64,
-    /// When a sign of life is due.
+    /// Time at which a heartbeat event is due, in milliseconds since 1970.
     beat_ms: u64,
-    /// The pause between signs of life.
+    /// Interval between heartbeat events, in milliseconds.
     heartbeat_ms: u64,
     /// The consumer's rate on this shard, if limits are on.
     pace: Option<PushRate>,
-    /// Whether the last event was pushed.
+    /// True once the last event has been pushed or an error returned.
     ended: bool,
-    /// Whether the next event says that the shard has ended, whatever is true.
+    /// True if the next event falsely reports the end of the shard.
     ends_falsely: bool,
-    /// What the stream knows of this subscription.
+    /// State shared with the stream's [`LiveSubscription`].
     state: Arc<LiveSubscriptionState>,
-    /// The engine's clock.
     clock: Clock,
 }
 
 impl Subscription {
-    /// Begins a subscription, in the place of an older one if that is old enough.
+    /// Begins a subscription. Takes over from an existing one that is old enough; refuses if it is
+    /// not.
     pub(crate) fn begin(
         stream: Arc<Stream>,
         shard: Arc<Shard>,
@@ -152,17 +150,17 @@ impl Subscription {
         })
     }
 
-    /// The same, with a first event that says that the shard has ended.
+    /// Makes the first event falsely report the end of the shard.
     pub(crate) fn ending_falsely(mut self) -> Self {
         (self.ends_falsely, self.beat_ms) = (true, 0);
         self
     }
 
-    /// The next event; none when the subscription is over.
+    /// Waits for the next event. Returns `None` once the subscription is over.
     pub async fn next(&mut self) -> Option<Result<SubscriptionEvent, ApiError>> {
         let shard = Arc::clone(&self.shard);
         loop {
-            // Listening begins before the look, so that nothing can fall in between.
+            // Registers for wake-ups before the step, so that none is missed in between.
             let news = shard.news.notified();
             tokio::pin!(news);
             news.as_mut().enable();
@@ -179,7 +177,7 @@ impl Subscription {
         }
     }
 
-    /// What the subscription does now, without waiting.
+    /// Returns the next step, without waiting.
     pub fn step(&mut self) -> SubscriptionStep {
         let now_ms = self.clock.now_ms();
         if self.ended || now_ms >= self.ends_ms {
@@ -216,7 +214,7 @@ impl Subscription {
         if let Some(pace) = &mut self.pace {
             pace.pushed(reading.records.bytes(), now_ms);
         }
-        // The next subscription asks for what comes *after* the continuation.
+        // The next subscription requests the records *after* the continuation.
         let reached = self.shard.stamp.number(self.counter.saturating_sub(1));
         SubscriptionStep::Event(SubscriptionEvent {
             records: reading.records,

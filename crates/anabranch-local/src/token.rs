@@ -1,29 +1,26 @@
-//! Opaque tokens: shard iterators and the tokens of lists.
+//! Opaque tokens: shard iterators and pagination tokens.
 //!
-//! A token is base64 of its fields and a checksum, so that a text that was not given out here is
-//! known as such.
+//! A token is base64 of its fields and a checksum, so that a text not issued here is rejected.
 
-/// What makes a token a token of this kind and version.
+/// First byte of a token: its kind and version.
 const ITERATOR: u8 = 1;
 const LIST: u8 = 2;
 
-/// Where a shard iterator points.
+/// A position in a shard, as a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardIterator {
-    /// The stream's number, which a stream of the same name made later does not share.
+    /// The stream's number. A later stream of the same name has another one.
     pub(crate) stream_id: u64,
-    /// The stream's name.
     pub(crate) stream: String,
-    /// The shard's index.
     pub(crate) shard: u32,
-    /// The counter of the record to read next.
+    /// The counter of the next record to read.
     pub(crate) counter: u64,
-    /// When the iterator was given out.
+    /// Time of issue, in milliseconds since 1970.
     pub(crate) issued_ms: u64,
-    /// The stream's epoch then.
+    /// The stream's iterator epoch at the time of issue.
     pub(crate) epoch: u64,
-    /// The run of the engine that gave it out. Numbers of streams and of epochs begin anew with
-    /// each run, and so do counters unless the engine keeps its records in a folder.
+    /// The run of the engine that issued the iterator. Epochs restart at 0 in each run; without a
+    /// data folder, so do stream numbers and counters.
     pub(crate) run: u64,
 }
 
@@ -48,12 +45,12 @@ impl ShardIterator {
     }
 }
 
-/// Where a list goes on.
+/// A position in a list, as a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListToken {
-    /// When the token was given out.
+    /// Time of issue, in milliseconds since 1970.
     pub(crate) issued_ms: u64,
-    /// What was listed (a stream's name, or nothing) and where it goes on, with what was asked.
+    /// The operation's name, a colon, and that operation's cursor.
     pub(crate) state: String,
 }
 

@@ -1,4 +1,4 @@
-//! DynamoDB on the same port, by the AWS SDK for Rust: what a lease table needs.
+//! DynamoDB on the same port, through the AWS SDK for Rust: the operations of a lease table.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! Faults by the control endpoint, as a test in any language would set them.
+//! Fault injection through the control endpoint, as a test in any language would use it.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! HTTP/2 by prior knowledge on the same port, as JavaScript and Java open it.
+//! HTTP/2 by prior knowledge on the same port, as JavaScript and Java clients open it.
 
 mod world;
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use world::ServerFixture;
 
-/// Payload of one large answer, in bytes.
+/// Lower bound of the payload of one large answer, in bytes.
 const LARGE: usize = 9 * 1024 * 1024;
 
 fn request(operation: &str) -> http::Request<()> {
@@ -20,7 +20,7 @@ fn request(operation: &str) -> http::Request<()> {
         .expect("a request")
 }
 
-/// A stream with 9 MiB in its one shard, and an iterator at its start.
+/// Creates a stream with 9 MB in its one shard. Returns an iterator at its start.
 async fn large_stream(world: &ServerFixture) -> String {
     world.stream("large", 1).await;
     for _ in 0..3 {
@@ -58,8 +58,8 @@ async fn a_client_that_begins_with_http2_is_answered_in_http2() {
     world.local.stop().await;
 }
 
-/// The JavaScript SDK says GOAWAY as soon as it has the headers; the body must still arrive. The
-/// frames are made by hand, because no client library does this.
+/// Sends a GOAWAY as soon as the headers arrive, like the JavaScript SDK; the body must still
+/// arrive. The frames are built by hand, because no client library does this.
 #[tokio::test]
 async fn a_body_arrives_whole_after_an_early_goaway() {
     let world = ServerFixture::start().await;
@@ -137,7 +137,7 @@ impl Frames {
             ("x-amz-target", &target),
             ("content-type", "application/x-amz-json-1.1"),
         ] {
-            // HPACK: a literal that is not indexed, name and value without Huffman codes.
+            // HPACK: a literal without indexing, name and value without Huffman coding.
             block.push(0);
             for text in [name, value] {
                 block.push(u8::try_from(text.len()).expect("a short header"));
@@ -148,7 +148,7 @@ impl Frames {
         self.send(frame::DATA, frame::END_STREAM, 1, body).await;
     }
 
-    /// The next frame, settings and pings answered.
+    /// Returns the next frame. Answers settings and pings.
     async fn next(&mut self) -> (u8, u8, Vec<u8>) {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await.expect("a frame");
@@ -163,7 +163,7 @@ impl Frames {
         (kind, flags, payload)
     }
 
-    /// GOAWAY with no error and last stream 0, as Node sends it.
+    /// Sends a GOAWAY with no error and last stream 0, as Node does.
     async fn goaway(&mut self) {
         self.send(frame::GOAWAY, 0, 0, &[0; 8]).await;
     }

@@ -1,4 +1,5 @@
-//! Clients that keep the server waiting: for a request, for its body, for room for the reply.
+//! Clients that keep the server waiting: for a request, for its body, or to accept more of the
+//! reply.
 
 mod world;
 
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use world::ServerFixture;
 use world::wire::RawConnection;
 
-/// What the server of these tests takes, in place of a minute.
+/// Client timeout of the server in these tests, in place of one minute.
 const LIMIT: Duration = Duration::from_millis(400);
 
 async fn impatient() -> ServerFixture {
@@ -28,10 +29,10 @@ async fn connect(world: &ServerFixture) -> TcpStream {
     TcpStream::connect(world.local.address()).await.expect("a connection")
 }
 
-/// Waits until the server has closed a connection.
+/// Waits until the server has closed a connection. Returns the bytes received.
 async fn closed(socket: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A reset is an end as well.
+    // A reset also counts as an end.
     let _ = socket.read_to_end(&mut rest).await;
     rest
 }
@@ -44,12 +45,12 @@ async fn a_head_that_does_not_come_whole_ends_the_connection() {
         socket.write_all(part.as_bytes()).await.expect("sent");
         assert_eq!(closed(&mut socket).await, b"", "{part:?}");
     }
-    // One byte at a time, and never the last one.
+    // One byte at a time, without an end.
     let mut socket = connect(&world).await;
     while socket.write_all(b"P").await.is_ok() {
         tokio::time::sleep(LIMIT / 8).await;
     }
-    // The second request of a connection that had a good first one.
+    // The second request on a connection, after a good first one.
     let mut socket = connect(&world).await;
     socket.write_all(b"GET /health HTTP/1.1\r\nhost: local\r\n\r\n").await.expect("sent");
     let mut reply = [0; 12];
@@ -89,7 +90,7 @@ async fn a_body_that_does_not_come_is_answered_408() {
     let answer = String::from_utf8(closed(&mut socket).await).expect("text");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.contains("RequestTimeoutException"), "{answer}");
-    // A body that comes byte by byte.
+    // A body that arrives byte by byte.
     let (mut read, mut write) = connect(&world).await.into_split();
     write.write_all(head.as_bytes()).await.expect("sent");
     let dribble = async {
@@ -115,7 +116,7 @@ fn request(operation: &str) -> http::Request<()> {
         .expect("a request")
 }
 
-/// The body of a request for nine megabytes.
+/// Returns the body of a request for nine megabytes.
 async fn large_read(world: &ServerFixture) -> String {
     world.stream("large", 1).await;
     for _ in 0..3 {
@@ -144,7 +145,7 @@ async fn a_client_that_does_not_read_its_reply_loses_its_connection() {
     socket.write_all(b"GET /health HTTP/1.1\r\nhost: local\r\n\r\n").await.expect("sent");
     let mut reply = [0; 12];
     socket.read_exact(&mut reply).await.expect("an answer");
-    // It is counted by now.
+    // The connection has been counted by now.
     let open = world.local.connections().open;
     for part in [head, body] {
         socket.write_all(part.as_bytes()).await.expect("sent");
@@ -178,7 +179,7 @@ async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
         let (answer, mut send) = client.send_request(request(operation), false).expect("sent");
         send.send_data(Bytes::from(body), true).expect("sent");
         let mut unread = answer.await.expect("an answer").into_body();
-        // Taken, and no window opened for more.
+        // Reads the data but opens no window for more.
         let end = loop {
             match unread.data().await {
                 Some(Ok(_)) => {}
@@ -194,7 +195,7 @@ async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
     world.local.stop().await;
 }
 
-/// Starts an HTTP/2 client that opens windows of `bytes` by itself.
+/// Starts an HTTP/2 client that opens windows of `bytes` automatically.
 async fn client_with_window(
     world: &ServerFixture,
     bytes: u32,
@@ -285,7 +286,7 @@ async fn an_http2_connection_whose_client_is_dead_ends_after_its_first_request_t
         socket.write_all(more).await.expect("sent");
         let end = tokio::time::timeout(LIMIT * 10, closed(&mut socket)).await;
         let read = end.unwrap_or_else(|_| panic!("{case}: it is open for ever"));
-        // The reply's headers on stream 1 came.
+        // The reply's headers on stream 1 arrived.
         assert!(read.windows(6).any(|frame| frame == [1, 4, 0, 0, 0, 1]), "{case}: {read:?}");
     }
     world.local.stop().await;

@@ -1,4 +1,4 @@
-//! Requests as they stand on the wire: content types, errors, limits, ids.
+//! Raw requests on the wire: content types, errors, limits, ids.
 
 mod world;
 
@@ -79,7 +79,7 @@ async fn read_all(wire: &mut RawConnection) -> Vec<serde_json::Value> {
     reply["Records"].as_array().expect("records").clone()
 }
 
-/// A request in CBOR as Jackson writes it: indefinite maps, and texts by their length.
+/// Encodes a request in CBOR as Jackson does: indefinite maps, and texts with their length.
 fn cbor(fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut out = vec![0xbf];
     for (name, value) in fields {
@@ -122,7 +122,7 @@ async fn cbor_is_answered_in_cbor_with_byte_strings_and_milliseconds() {
     let puts = wire.call("PutRecords", CBOR, &puts).await;
     assert!(contains(&puts.body, b"FailedRecordCount\x00"), "{:?}", puts.body);
 
-    // The time of the request is tag 1 with milliseconds, one minute ago.
+    // The time of the request is one minute ago, as tag 1 with milliseconds.
     let now = world.local.engine().clock().now_ms();
     let ago = [vec![0xc1, 0x1b], (now - 60_000).to_be_bytes().to_vec()].concat();
     let iterator = cbor(&[
@@ -133,7 +133,7 @@ async fn cbor_is_answered_in_cbor_with_byte_strings_and_milliseconds() {
     ]);
     let iterator = wire.call("GetShardIterator", CBOR, &iterator).await;
     assert_eq!(iterator.status, 200, "{:?}", String::from_utf8_lossy(&iterator.body));
-    // The reply is a map of one text; its value is passed on as it stands.
+    // The reply is a map with one text, which is passed on unchanged.
     let get = [&b"\xbf"[..], &iterator.body[1..], b"\xff"].concat();
     let got = wire.call("GetRecords", CBOR, &get).await;
     assert_eq!(got.header("content-type"), Some(CBOR));

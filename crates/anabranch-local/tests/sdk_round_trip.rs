@@ -42,7 +42,7 @@ async fn records_are_read_in_order_through_a_split_and_a_merge() {
     world.active("orders").await;
     world.put_numbered("orders", 200..300).await;
 
-    // Each shard is read to its end; its children are those that the last reply names.
+    // Reads each shard to its end. The last reply names its children.
     let mut seen: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     let mut todo = vec![parent.to_owned()];
     let mut done = Vec::new();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use world::ServerFixture;
 use world::wire::{RawConnection, RawResponse};
 
-/// The frames of a body: message type, event or exception type, payload.
+/// Decodes the frames of a body: message type, event or exception type, payload.
 fn frames(body: &[u8]) -> Vec<(String, String, Value)> {
     let mut rest = body;
     let mut frames = Vec::new();
@@ -70,7 +70,7 @@ async fn the_first_frame_is_the_initial_response_and_the_last_names_the_children
     world.local.stop().await;
 }
 
-/// A journal on a disk that takes writes and can't sync them.
+/// A journal on a disk that accepts writes but cannot sync them.
 struct NeverDurable;
 
 impl Journal for NeverDurable {

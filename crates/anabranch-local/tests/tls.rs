@@ -1,4 +1,4 @@
-//! TLS on a second port: by the AWS SDK for Rust, and by hand where a client would hide it.
+//! TLS on a second port: with the AWS SDK for Rust, and by hand for details that a client hides.
 
 mod world;
 
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use world::ServerFixture;
 
-/// How long anything may take before a test gives up.
+/// Time limit for any step of a test.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn builder() -> LocalBuilder {
@@ -30,7 +30,7 @@ async fn start(builder: LocalBuilder) -> ServerFixture {
     ServerFixture { kinesis: aws_sdk_kinesis::Client::new(&config), local }
 }
 
-/// A connection that trusts the stream's authority and offers these protocols.
+/// Opens a connection that trusts the stream's authority and offers these protocols.
 async fn connect(
     local: &Local,
     name: &str,
@@ -68,7 +68,7 @@ async fn records_of_the_sdk_go_in_and_out_over_tls() {
     let (second, _) = world.read("orders", "shardId-000000000001").await;
     assert_eq!(first.len() + second.len(), 40);
     assert_eq!(world.local.connections(), Connections { accepted: 0, open: 0 });
-    // The SDK speaks HTTP/2, and has one connection for all calls.
+    // The SDK uses HTTP/2, with one connection for all calls.
     assert_eq!(world.local.tls_connections(), Some(Connections { accepted: 1, open: 1 }));
     assert!(world.local.tls_endpoint().expect("a URL").starts_with("https://127.0.0.1:"));
     world.local.stop().await;
@@ -203,12 +203,13 @@ async fn a_goaway_comes_after_its_request_and_not_before() {
     world.local.stop().await;
 }
 
-/// Node drops what it has not read when the server closes first.
+/// Checks that the server leaves closing to the client. If the server closed first, Node would drop
+/// everything unread.
 #[tokio::test]
 async fn a_client_that_said_goodbye_closes_first() {
     let world = start(builder()).await;
     let mut stream = connect(&world.local, "localhost", &["h2"]).await.expect("a handshake");
-    // The preface, empty settings, a GOAWAY without an error, and nothing to answer.
+    // The preface, empty settings and a GOAWAY without an error. None of them needs an answer.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("sent");
     let goaway = [[0, 0, 8, 7, 0, 0, 0, 0, 0].as_slice(), &[0; 8]].concat();
@@ -229,7 +230,7 @@ async fn clients_that_never_complete_a_handshake_hold_nobody_back() {
     let mut silent = Vec::new();
     for _ in 0..50 {
         let mut socket = TcpStream::connect(address).await.expect("a connection");
-        // The beginning of a ClientHello.
+        // The start of a `ClientHello`.
         socket.write_all(&[22, 3, 1]).await.expect("sent");
         silent.push(socket);
     }
@@ -253,7 +254,7 @@ async fn a_client_of_the_wrong_port_is_told_and_let_go() {
     wrong.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 13, 10, 13, 10]).await.expect("sent");
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(PATIENCE, wrong.read_to_end(&mut bytes));
-    // The server answers 400 or resets the connection; it does not wait for more.
+    // The server answers 400 or resets the connection. It does not wait for more.
     let _ = read.await.expect("an end in time");
     for _ in 0..100 {
         let open = world.local.tls_connections().expect("it listens with TLS").open;

@@ -8,7 +8,7 @@ use crate::op::{Operation, StreamTarget, tags};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A request.
+/// Request of `AddTagsToStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Sets tags of a stream.
+    /// Sets tags of a stream. A tag that exists gets the new value.
     pub fn add_tags_to_stream(&self, request: &Request) -> Result<(), ApiError> {
         Constraints::new().present(request.tags.as_ref(), "tags").check()?;
         let tags = request.tags.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How requests name a consumer, and how replies describe one.
+//! References to a consumer in requests, and its description in replies.
 
 use crate::arn;
 use crate::consumer::Consumer;
@@ -9,7 +9,7 @@ use crate::op::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A consumer: by its ARN, or by its stream's ARN and its name.
+/// Reference to a consumer: by its ARN, or by its stream's ARN and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -48,7 +48,7 @@ impl ConsumerDescription {
     }
 }
 
-/// A consumer that a request names: its stream, and how to find it there.
+/// A resolved reference to a consumer: its stream, and its ARN or name there.
 pub(crate) struct NamedConsumer<'a> {
     pub(crate) stream: Cow<'a, str>,
     pub(crate) arn: Option<&'a str>,
@@ -63,7 +63,7 @@ impl NamedConsumer<'_> {
 }
 
 impl Engine {
-    /// The consumer that a request names, checked but not looked up.
+    /// Resolves a reference to a consumer. Checks it, but does not look the consumer up.
     pub(crate) fn resolve_consumer<'a>(
         &self,
         target: &'a ConsumerTarget,

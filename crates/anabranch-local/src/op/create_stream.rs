@@ -1,4 +1,5 @@
-//! `CreateStream`: a stream of evenly cut shards, CREATING for a while and then ACTIVE.
+//! `CreateStream`: creates a stream whose shards divide the hash range evenly. It is CREATING for
+//! `create_delay_ms`, then ACTIVE.
 
 use crate::change::{Creation, NewShard, StreamMode};
 use crate::constraint::Constraints;
@@ -12,7 +13,7 @@ use anabranch_model::limits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A request.
+/// Request of `CreateStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -50,7 +51,7 @@ impl Engine {
         })
     }
 
-    /// Refuses shards that the account may not have.
+    /// Returns an error if `more` shards, in addition to `have`, exceed the account's limit.
     pub(crate) fn check_shard_limit(&self, have: usize, more: usize) -> Result<(), ApiError> {
         let limit = self.options().shard_limit;
         if have + more <= limit as usize {
@@ -67,10 +68,10 @@ impl Engine {
     }
 }
 
-/// The record maximum of a stream that names none.
+/// Maximum record size, in KiB, of a stream whose request names none.
 #[expect(clippy::cast_possible_truncation, reason = "a quota of four digits")]
 const RECORD_MAX_KIB_DEFAULT: u32 = (limits::RECORD_MAX_BYTES_DEFAULT / 1024) as u32;
-/// The service's bounds for the record maximum.
+/// The service's bounds for the maximum record size, in KiB.
 #[expect(clippy::cast_possible_wrap, reason = "quotas of five digits")]
 pub(crate) const RECORD_MAX_KIB: (i64, i64) =
     (limits::RECORD_MAX_KIB_LOWEST as i64, limits::RECORD_MAX_KIB_HIGHEST as i64);
@@ -90,7 +91,7 @@ fn check(request: &Request) -> Result<&str, ApiError> {
     Ok(request.stream_name.as_deref().expect("a missing name breaks a constraint"))
 }
 
-/// The mode and the number of shards that a request asks for.
+/// Returns the capacity mode and the number of shards that a request asks for.
 fn shape(request: &Request) -> Result<(StreamMode, u32), ApiError> {
     let mode = request.stream_mode_details.as_ref().and_then(StreamModeDetails::mode);
     match (mode.unwrap_or(StreamMode::Provisioned), request.shard_count) {

@@ -1,4 +1,5 @@
-//! `DecreaseStreamRetentionPeriod`: records are kept for a shorter time; what is past it is out of reach at once.
+//! `DecreaseStreamRetentionPeriod`: shortens the retention period. Records past it become
+//! unreadable at once.
 
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -6,7 +7,7 @@ pub use crate::op::retention::Request;
 use crate::op::retention::RetentionChange;
 
 impl Engine {
-    /// Keeps records for a shorter time.
+    /// Shortens the retention period.
     pub fn decrease_stream_retention_period(&self, request: &Request) -> Result<(), ApiError> {
         self.retain(RetentionChange::Shorter, request)
     }

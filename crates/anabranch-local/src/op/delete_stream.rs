@@ -1,4 +1,5 @@
-//! `DeleteStream`: the stream is DELETING for a while and then gone. Its data is out of reach at once.
+//! `DeleteStream`: deletes a stream. It is DELETING for `delete_delay_ms` and then no longer
+//! exists. Its data is unreadable at once.
 
 use crate::change::ChangeKind;
 use crate::engine::Engine;
@@ -7,7 +8,7 @@ use crate::lifecycle::Status;
 use crate::op::{Operation, StreamTarget};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `DeleteStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +19,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Deletes a stream. One that is being deleted stays so.
+    /// Deletes a stream. Does nothing if the stream is already being deleted.
     pub fn delete_stream(&self, request: &Request) -> Result<(), ApiError> {
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;

@@ -1,5 +1,5 @@
-//! `DeregisterStreamConsumer`: the consumer is DELETING for a while and then gone; its live
-//! subscriptions end at once.
+//! `DeregisterStreamConsumer`: deregisters a consumer. It is DELETING for `delete_delay_ms` and
+//! then no longer exists. Its live subscriptions end at once.
 
 use crate::change::ChangeKind;
 use crate::engine::Engine;
@@ -8,7 +8,7 @@ use crate::lifecycle::Status;
 use crate::op::{ConsumerTarget, Operation};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `DeregisterStreamConsumer`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +18,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Deregisters a consumer. One that is being deregistered stays so.
+    /// Deregisters a consumer. Does nothing if it is already being deregistered.
     pub fn deregister_stream_consumer(&self, request: &Request) -> Result<(), ApiError> {
         let named = self.resolve_consumer(&request.consumer)?;
         self.run(Operation::DeregisterStreamConsumer, Some(&named.stream), || {

@@ -1,15 +1,15 @@
-//! `DescribeAccountSettings`: the one setting that there is, always off.
+//! `DescribeAccountSettings`: the account's only setting, which is always off.
 
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::op::Operation;
 use serde::{Deserialize, Serialize};
 
-/// A request, which says nothing.
+/// Request of `DescribeAccountSettings`. It has no fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Request {}
 
-/// A reply.
+/// Reply to `DescribeAccountSettings`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -17,7 +17,7 @@ pub struct Reply {
     pub minimum_throughput_billing_commitment: BillingCommitment,
 }
 
-/// Whether a minimum of throughput is paid for.
+/// Commitment to a minimum billed throughput.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -26,7 +26,7 @@ pub struct BillingCommitment {
 }
 
 impl Engine {
-    /// Tells the account's settings.
+    /// Returns the account's settings.
     pub fn describe_account_settings(&self, _request: &Request) -> Result<Reply, ApiError> {
         self.run(Operation::DescribeAccountSettings, None, || {
             let off = BillingCommitment { status: "DISABLED" };

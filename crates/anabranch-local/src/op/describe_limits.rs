@@ -1,4 +1,4 @@
-//! `DescribeLimits`: the shards that the account may have, and has.
+//! `DescribeLimits`: the account's limits on shards and on-demand streams, and their current use.
 
 use crate::change::StreamMode;
 use crate::engine::Engine;
@@ -8,11 +8,11 @@ use crate::op::Operation;
 use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 
-/// A request, which says nothing.
+/// Request of `DescribeLimits`. It has no fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Request {}
 
-/// A reply.
+/// Reply to `DescribeLimits`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -24,7 +24,7 @@ pub struct Reply {
 }
 
 impl Engine {
-    /// Tells the account's limits.
+    /// Returns the account's limits and their current use.
     pub fn describe_limits(&self, _request: &Request) -> Result<Reply, ApiError> {
         self.run(Operation::DescribeLimits, None, || {
             let streams = self.present_streams();

@@ -9,10 +9,10 @@ use crate::op::{Operation, ShardDescription, StreamModeDetails, StreamTarget, Ti
 use crate::stream::Topology;
 use serde::{Deserialize, Serialize};
 
-/// Shards in one reply that names no limit.
+/// Number of shards on a page if the request names no limit.
 const DEFAULT_LIMIT: i64 = 100;
 
-/// A request.
+/// Request of `DescribeStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -23,7 +23,7 @@ pub struct Request {
     pub exclusive_start_shard_id: Option<String>,
 }
 
-/// A reply.
+/// Reply to `DescribeStream`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -31,7 +31,7 @@ pub struct Reply {
     pub stream_description: StreamDescription,
 }
 
-/// A stream and its shards.
+/// A stream and a page of its shards.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -85,7 +85,8 @@ impl Engine {
     }
 }
 
-/// The shards of one page, and whether others follow. A stream shows shards while it is in service.
+/// Returns the shards of one page, and true if more follow. A stream that is CREATING or DELETING
+/// shows no shards.
 fn page(
     topology: &Topology,
     status: Status,

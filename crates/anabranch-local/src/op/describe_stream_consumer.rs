@@ -1,11 +1,11 @@
-//! `DescribeStreamConsumer`: one fan-out consumer.
+//! `DescribeStreamConsumer`: describes one fan-out consumer.
 
 use crate::engine::Engine;
 use crate::error::ApiError;
 use crate::op::{ConsumerDescription, ConsumerTarget, Operation};
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `DescribeStreamConsumer`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -14,7 +14,7 @@ pub struct Request {
     pub consumer: ConsumerTarget,
 }
 
-/// A reply.
+/// Reply to `DescribeStreamConsumer`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

@@ -1,4 +1,4 @@
-//! `DescribeStreamSummary`: a stream without its shards.
+//! `DescribeStreamSummary`: describes a stream without its shards.
 
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -7,7 +7,7 @@ use crate::op::{Operation, StreamModeDetails, StreamTarget, Timestamp};
 use crate::stream::Topology;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `DescribeStreamSummary`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -16,7 +16,7 @@ pub struct Request {
     pub stream: StreamTarget,
 }
 
-/// A reply.
+/// Reply to `DescribeStreamSummary`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -55,7 +55,7 @@ pub struct EnhancedMetrics {
 }
 
 impl EnhancedMetrics {
-    /// The one entry that the service gives.
+    /// Returns the metrics as a list of one entry, like the service.
     pub(crate) fn of(topology: &Topology) -> Vec<Self> {
         vec![Self { shard_level_metrics: topology.metrics.iter().cloned().collect() }]
     }

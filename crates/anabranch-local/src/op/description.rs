@@ -4,7 +4,7 @@ use crate::stream::{ShardState, Topology};
 use anabranch_model::hash::HashRange;
 use serde::Serialize;
 
-/// The hash keys of a shard.
+/// The range of hash keys of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -13,7 +13,7 @@ pub struct HashKeyRange {
     pub ending_hash_key: String,
 }
 
-/// The sequence numbers of a shard.
+/// The range of sequence numbers of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -37,7 +37,7 @@ pub struct ShardDescription {
     pub sequence_number_range: SequenceNumberRange,
 }
 
-/// A shard that follows one that ended.
+/// A child of a closed shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -57,7 +57,7 @@ impl From<HashRange> for HashKeyRange {
 }
 
 impl Topology {
-    /// A shard as lists show it.
+    /// Returns the description of a shard for lists.
     pub(crate) fn describe(&self, state: &ShardState) -> ShardDescription {
         let shard = &state.shard;
         let mut parents = self.parent_names(state).into_iter();
@@ -73,7 +73,7 @@ impl Topology {
         }
     }
 
-    /// The children of a closed shard, as readers are told of them at its end.
+    /// Returns the children of a closed shard, as a reader gets them at the end of the shard.
     pub(crate) fn child_shards(&self, state: &ShardState) -> Vec<ChildShard> {
         let children = state.children.iter().map(|index| {
             let child = &self.shards[*index as usize];

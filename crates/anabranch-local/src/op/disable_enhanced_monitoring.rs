@@ -1,4 +1,5 @@
-//! `DisableEnhancedMonitoring`: shard-level metrics off. None are measured; the setting is kept and shown.
+//! `DisableEnhancedMonitoring`: switches shard-level metrics off. The setting is kept and shown,
+//! but nothing is measured.
 
 use crate::engine::Engine;
 use crate::error::ApiError;

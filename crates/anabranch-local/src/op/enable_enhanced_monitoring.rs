@@ -1,4 +1,5 @@
-//! `EnableEnhancedMonitoring`: shard-level metrics on. None are measured; the setting is kept and shown.
+//! `EnableEnhancedMonitoring`: switches shard-level metrics on. The setting is kept and shown, but
+//! nothing is measured.
 
 use crate::engine::Engine;
 use crate::error::ApiError;

@@ -1,6 +1,7 @@
-//! `GetRecords`: the records behind an iterator, and the iterator behind them.
+//! `GetRecords`: returns the records at an iterator, and the iterator for the next call.
 //!
-//! A shard that ended gives no next iterator with its last records, at once, and its children.
+//! The reply with the last records of a closed shard already has the child shards and no next
+//! iterator.
 
 use crate::constraint::Constraints;
 use crate::engine::{Engine, StreamRef};
@@ -17,7 +18,7 @@ use anabranch_model::limits;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// A request.
+/// Request of `GetRecords`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -28,24 +29,24 @@ pub struct Request<'a> {
     pub stream_arn: Option<Cow<'a, str>>,
 }
 
-/// A reply.
+/// Reply to `GetRecords`.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The records.
+    /// The records, in order.
     pub records: RecordBatch,
-    /// Where to go on; none at the end of a closed shard.
+    /// The iterator for the next call; `None` at the end of a closed shard.
     pub next_iterator: Option<String>,
-    /// How far the reply is from the newest record.
+    /// Distance of the reply from the newest record, in milliseconds; 0 if nothing is left to read.
     pub millis_behind_latest: u64,
-    /// The shards that follow; empty before the end of a closed shard.
+    /// Children of the shard; empty before the end of a closed shard.
     pub child_shards: Vec<ChildShard>,
 }
 
-/// What a reader finds at a place in a shard.
+/// Result of a read from a position in a shard.
 pub(crate) struct ShardRead {
     pub(crate) records: RecordBatch,
     pub(crate) behind_ms: u64,
-    /// The shard's children, if this was all that the closed shard has.
+    /// The shard's children, if the read reached the end of the closed shard.
     pub(crate) end: Option<Vec<ChildShard>>,
 }
 
@@ -67,7 +68,7 @@ impl Topology {
         let caught_up = records.next_counter >= inside.log.next_counter();
         drop(inside);
         let behind_ms = match records.last_arrival_ms() {
-            // Nought is for who has everything, however lately the last record came.
+            // A reader that has everything gets 0, however recently the last record arrived.
             Some(last_ms) if !caught_up => now_ms.saturating_sub(last_ms).max(1),
             _ => 0,
         };
@@ -78,7 +79,7 @@ impl Topology {
 }
 
 impl Engine {
-    /// Gets records.
+    /// Returns records from an iterator on.
     pub fn get_records(&self, request: &Request<'_>) -> Result<Reply, ApiError> {
         let text = request.shard_iterator.as_deref();
         Constraints::new()
@@ -173,7 +174,8 @@ impl Engine {
     }
 }
 
-/// An iterator of a process that has ended. Clients take a fresh one, as for any that has expired.
+/// Returns the error for an iterator of an earlier process. Clients request a fresh one, as for any
+/// expired iterator.
 fn of_earlier_run() -> ApiError {
     ApiError::new(
         ErrorKind::ExpiredIterator,

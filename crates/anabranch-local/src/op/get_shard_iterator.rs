@@ -1,4 +1,5 @@
-//! `GetShardIterator`: a place in a shard, by number, by time, or at one of its ends.
+//! `GetShardIterator`: returns an iterator at a sequence number, at a time, or at either end of a
+//! shard.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
@@ -13,7 +14,7 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::sequence::SequenceNumber;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `GetShardIterator`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -26,7 +27,7 @@ pub struct Request {
     pub timestamp: Option<Timestamp>,
 }
 
-/// A reply.
+/// Reply to `GetShardIterator`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -34,25 +35,25 @@ pub struct Reply {
     pub shard_iterator: String,
 }
 
-/// The types of a place in a shard.
+/// The iterator types.
 pub(crate) const TYPES: &[&str] =
     &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
 
-/// A place in a shard as a request names it.
+/// A position in a shard as a request names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IteratorPosition<'a> {
-    /// The type's name.
+    /// The iterator type, one of [`TYPES`].
     pub(crate) kind: &'a str,
-    /// The sequence number, if one was given.
+    /// The sequence number, if given.
     pub(crate) number: Option<&'a str>,
-    /// The moment, if one was given.
+    /// The time, if given.
     pub(crate) at: Option<Timestamp>,
-    /// The operation's name in messages.
+    /// The operation to name in messages.
     pub(crate) operation: Operation,
 }
 
 impl Engine {
-    /// Gives an iterator.
+    /// Returns an iterator.
     pub fn get_shard_iterator(&self, request: &Request) -> Result<Reply, ApiError> {
         let kind = request.shard_iterator_type.as_deref();
         let number = request.starting_sequence_number.as_deref();
@@ -98,7 +99,7 @@ impl Engine {
         })
     }
 
-    /// The counter of the first record at or after a place.
+    /// Returns the counter of the first record at or after a position.
     pub(crate) fn place(
         &self,
         stream: &str,
@@ -143,7 +144,8 @@ impl Engine {
         }
     }
 
-    /// The counter in a number that this shard gave out.
+    /// Returns the counter of a sequence number. Returns an error if the number is not of this
+    /// shard.
     fn counter_of(
         &self,
         stream: &str,

@@ -1,4 +1,4 @@
-//! `IncreaseStreamRetentionPeriod`: records are kept longer.
+//! `IncreaseStreamRetentionPeriod`: lengthens the retention period.
 
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -6,7 +6,7 @@ pub use crate::op::retention::Request;
 use crate::op::retention::RetentionChange;
 
 impl Engine {
-    /// Keeps records longer.
+    /// Lengthens the retention period.
     pub fn increase_stream_retention_period(&self, request: &Request) -> Result<(), ApiError> {
         self.retain(RetentionChange::Longer, request)
     }

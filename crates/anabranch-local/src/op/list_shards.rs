@@ -1,9 +1,9 @@
 //! `ListShards`: the shards of a stream, filtered, page by page.
 //!
-//! A page goes on from a snapshot of what was asked, carried in the token: the filter stays the
-//! same, and shards that open meanwhile have higher ids.
+//! The token carries the stream, the filter and the position of the first call, so the filter stays
+//! the same on all pages. Shards that open between two pages have higher ids than those listed.
 //!
-//! Differs from AWS: `StreamCreationTimestamp` is read and not looked at.
+//! Differs from AWS: `StreamCreationTimestamp` is accepted and ignored.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ use crate::stream::{ShardState, Topology};
 use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `ListShards`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -29,7 +29,7 @@ pub struct Request {
     pub shard_filter: Option<ShardFilter>,
 }
 
-/// Which shards to list.
+/// Selects the shards to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -40,7 +40,7 @@ pub struct ShardFilter {
     pub timestamp: Option<Timestamp>,
 }
 
-/// A reply.
+/// Reply to `ListShards`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -50,7 +50,7 @@ pub struct Reply {
     pub next_token: Option<String>,
 }
 
-/// What a list was asked for, and where it goes on.
+/// The stream and filter of a list, and the position to continue from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ListCursor {
     stream: String,
@@ -59,18 +59,18 @@ struct ListCursor {
     keep: ShardSelector,
 }
 
-/// A filter, checked.
+/// A validated filter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum ShardSelector {
-    /// Every shard that is listed.
+    /// All shards that are listed.
     All,
-    /// Shards above the given one.
+    /// Shards with a higher id than the given one.
     After(String),
     /// Open shards.
     Open,
-    /// Shards that were open at a moment.
+    /// Shards that were open at a time, in milliseconds since 1970.
     OpenAt(u64),
-    /// Shards that were open at a moment or later.
+    /// Shards that were open at a time or later, in milliseconds since 1970.
     OpenSince(u64),
     /// Shards that were open at the trim horizon.
     OpenAtHorizon,
@@ -121,7 +121,7 @@ impl Engine {
         serde_json::from_str(&state).map_err(|_| ApiError::invalid("Invalid NextToken."))
     }
 
-    /// The name of the stream whose shards a token goes on with.
+    /// Returns the name of the stream that a token belongs to.
     pub(crate) fn listed_stream(&self, token: &str) -> Option<String> {
         let state = self.list_token(Operation::ListShards, token).ok()?;
         serde_json::from_str::<ListCursor>(&state).ok().map(|cursor| cursor.stream)
@@ -218,8 +218,8 @@ fn keep(filter: Option<&ShardFilter>) -> Result<ShardSelector, ApiError> {
 impl ShardSelector {
     fn holds(&self, topology: &Topology, state: &ShardState, now_ms: u64) -> bool {
         let horizon_ms = topology.horizon_ms(now_ms);
-        // A stream younger than its retention began with the shards that have no parents. By time
-        // alone they would be missing if they were resharded in the millisecond of their birth.
+        // A stream younger than its retention began with the shards that have no parents. Comparing
+        // times alone would miss those that were resharded in the millisecond they were created.
         let young = topology.shards.first().is_some_and(|first| first.shard.born_ms >= horizon_ms);
         match self {
             Self::All => true,
@@ -234,8 +234,9 @@ impl ShardSelector {
     }
 }
 
-/// Whether the shard was open at a moment. A shard is born at a moment and closed before one: at
-/// the moment of a split the children are open and the parent is not.
+/// Returns true if the shard was open at a time. Its lifetime includes the time of its opening and
+/// excludes the time of its closing: at the time of a split the children are open and the parent is
+/// not.
 fn open_at(state: &ShardState, at_ms: u64) -> bool {
     state.shard.born_ms <= at_ms && open_since(state, at_ms)
 }

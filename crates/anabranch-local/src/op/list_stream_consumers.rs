@@ -1,6 +1,6 @@
 //! `ListStreamConsumers`: the fan-out consumers of a stream, page by page.
 //!
-//! Differs from AWS: `StreamCreationTimestamp` is read and not looked at.
+//! Differs from AWS: `StreamCreationTimestamp` is accepted and ignored.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
@@ -8,10 +8,10 @@ use crate::error::ApiError;
 use crate::op::{ConsumerDescription, Operation, StreamTarget, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Consumers in one reply that names no maximum.
+/// Number of consumers on a page if the request names no maximum.
 const DEFAULT_RESULTS: i64 = 100;
 
-/// A request.
+/// Request of `ListStreamConsumers`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -23,7 +23,7 @@ pub struct Request {
     pub stream_creation_timestamp: Option<Timestamp>,
 }
 
-/// A reply.
+/// Reply to `ListStreamConsumers`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

@@ -1,4 +1,5 @@
-//! `ListStreams`: the streams by name, page by page.
+//! `ListStreams`: the streams by name, page by page. Also the pagination tokens of all list
+//! operations.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
@@ -8,10 +9,10 @@ use crate::op::{Operation, StreamModeDetails, Timestamp};
 use crate::token::ListToken;
 use serde::{Deserialize, Serialize};
 
-/// Streams in one reply that names no limit.
+/// Number of streams on a page if the request names no limit.
 const DEFAULT_LIMIT: i64 = 100;
 
-/// A request.
+/// Request of `ListStreams`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -21,7 +22,7 @@ pub struct Request {
     pub next_token: Option<String>,
 }
 
-/// A reply.
+/// Reply to `ListStreams`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -33,7 +34,7 @@ pub struct Reply {
     pub stream_summaries: Vec<ListedStream>,
 }
 
-/// A stream in the list.
+/// A stream in a list.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -85,7 +86,8 @@ impl Engine {
         })
     }
 
-    /// What a list's token carries, unless it is too old or another operation's.
+    /// Returns the state in a pagination token. Returns an error if the token is too old or belongs
+    /// to another operation.
     pub(crate) fn list_token(&self, of: Operation, token: &str) -> Result<String, ApiError> {
         let token =
             ListToken::from_text(token).ok_or_else(|| ApiError::invalid("Invalid NextToken."))?;
@@ -98,7 +100,7 @@ impl Engine {
         state.map(str::to_owned).ok_or_else(|| ApiError::invalid("Invalid NextToken."))
     }
 
-    /// A token that carries `state`.
+    /// Creates a pagination token that carries `state`.
     pub(crate) fn new_list_token(&self, of: Operation, state: &str) -> String {
         let state = format!("{of}:{state}");
         ListToken { issued_ms: self.now_ms(), state }.to_text()

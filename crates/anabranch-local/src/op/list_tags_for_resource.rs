@@ -7,7 +7,7 @@ use crate::op::Operation;
 use crate::op::tags::Tag;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `ListTagsForResource`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -16,7 +16,7 @@ pub struct Request {
     pub resource_arn: Option<String>,
 }
 
-/// A reply.
+/// Reply to `ListTagsForResource`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

@@ -7,10 +7,10 @@ use crate::op::tags::Tag;
 use crate::op::{Operation, StreamTarget};
 use serde::{Deserialize, Serialize};
 
-/// Tags in one reply that names no limit.
+/// Number of tags on a page if the request names no limit.
 const DEFAULT_LIMIT: i64 = 50;
 
-/// A request.
+/// Request of `ListTagsForStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -21,7 +21,7 @@ pub struct Request {
     pub limit: Option<i64>,
 }
 
-/// A reply.
+/// Reply to `ListTagsForStream`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

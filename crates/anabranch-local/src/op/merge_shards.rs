@@ -1,6 +1,6 @@
-//! `MergeShards`: two open neighbours are closed, and one shard follows them.
+//! `MergeShards`: closes two adjacent open shards and opens one child.
 //!
-//! Differs from AWS: the child is there at once, and not at the end of UPDATING.
+//! Differs from AWS: the child is open at once, not at the end of UPDATING.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -12,7 +12,7 @@ use crate::reshard;
 use anabranch_model::ids::ShardId;
 use serde::Deserialize;
 
-/// A request.
+/// Request of `MergeShards`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -24,7 +24,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Merges two shards. As on AWS, the first must lie right below the second.
+    /// Merges two shards. As on AWS, the first must lie directly below the second.
     pub fn merge_shards(&self, request: &Request) -> Result<(), ApiError> {
         let (low, high) =
             (request.shard_to_merge.as_deref(), request.adjacent_shard_to_merge.as_deref());

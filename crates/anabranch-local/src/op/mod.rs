@@ -1,8 +1,8 @@
-//! The operations of the API: one file each, with its request, its reply and what it does.
+//! The operations of the API. Each has a file with its request, its reply and its implementation.
 //!
-//! Requests have every field optional, because that is what arrives; the operation checks them and
-//! answers in the service's words. `PutRecord`, `PutRecords` and `GetRecords` are hot: their
-//! requests borrow from the body, and their replies are encoded by hand.
+//! Every field of a request is optional, because clients may omit any of them. The operation checks
+//! the fields and answers with the service's messages. `PutRecord`, `PutRecords` and `GetRecords`
+//! are hot: their requests borrow from the body, and their replies are encoded by hand.
 
 pub mod create_stream;
 pub mod delete_stream;

@@ -1,4 +1,4 @@
-//! Shard-level metrics: the part that switching on and off share.
+//! The shared part of switching shard-level metrics on and off.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -8,7 +8,7 @@ use crate::op::{Operation, StreamTarget};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A request.
+/// Request of `EnableEnhancedMonitoring` and `DisableEnhancedMonitoring`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +18,7 @@ pub struct Request {
     pub shard_level_metrics: Option<Vec<String>>,
 }
 
-/// A reply.
+/// Reply to `EnableEnhancedMonitoring` and `DisableEnhancedMonitoring`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -30,7 +30,7 @@ pub struct Reply {
     pub desired_shard_level_metrics: Vec<String>,
 }
 
-/// The metrics that there are; `ALL` stands for all of them.
+/// All shard-level metrics. A request may name them together as `ALL`.
 const METRICS: &[&str] = &[
     "IncomingBytes",
     "IncomingRecords",
@@ -44,7 +44,8 @@ const METRICS: &[&str] = &[
 type MetricNames = BTreeSet<String>;
 
 impl Engine {
-    /// Changes the metrics of a stream: `change` is given those that are on and those asked for.
+    /// Changes the shard-level metrics of a stream. `change` maps the current metrics and the
+    /// requested ones to the new ones.
     pub(crate) fn monitor(
         &self,
         operation: Operation,

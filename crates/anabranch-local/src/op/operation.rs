@@ -1,4 +1,4 @@
-//! The names of the operations.
+//! The operations of the API by name.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,7 +15,7 @@ macro_rules! operations {
             /// Every operation that the engine knows.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The operation's name in the API.
+            /// Returns the operation's name in the API.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name)),* }
             }
@@ -34,7 +34,7 @@ operations! {
     EnableEnhancedMonitoring, DisableEnhancedMonitoring,
 }
 
-/// The operation's name is not known.
+/// Error for a name that is no operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such operation")]
 pub struct UnknownOperation;

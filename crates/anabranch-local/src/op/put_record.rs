@@ -1,4 +1,4 @@
-//! `PutRecord`: one record to the open shard that its key falls in.
+//! `PutRecord`: puts one record to the open shard that covers its hash key.
 //!
 //! Differs from AWS: see [`put_records`](super::put_records) for a record that is too large.
 
@@ -12,25 +12,25 @@ use crate::stream::Topology;
 use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 
-/// A request, borrowed from its body.
+/// Request of `PutRecord`, borrowed from its body.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The stream.
+    /// The stream to put to.
     pub stream: StreamRef<'a>,
-    /// The record.
+    /// The record to put.
     pub entry: PutRecordsEntry<'a>,
-    /// A number that the record's own must be above.
+    /// A sequence number that the record's own must exceed.
     pub sequence_number_for_ordering: Option<Cow<'a, str>>,
 }
 
-/// A reply.
+/// Reply to `PutRecord`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// The index of the shard that took the record.
+    /// The index of the shard that holds the record.
     pub shard: u32,
     /// The record's sequence number.
     pub sequence: SequenceNumber,
-    /// How the record is encrypted at rest.
+    /// Type of encryption at rest.
     pub encryption: Encryption,
 }
 
@@ -62,7 +62,7 @@ impl Engine {
     }
 }
 
-/// Whether a number was given out by one of the stream's shards.
+/// Returns true if one of the stream's shards has assigned `number`.
 fn came_from(topology: &Topology, number: &str) -> bool {
     let Ok(number) = number.parse::<SequenceNumber>() else { return false };
     let [high, counter, low] = number.limbs();

@@ -1,11 +1,11 @@
-//! `PutRecords`: up to 500 records, each to the open shard that its key falls in.
+//! `PutRecords`: puts up to 500 records, each to the open shard that covers its hash key.
 //!
-//! Each shard takes its records in the order of the request, under one hold of its lock: a
-//! sequence number is handed out and its record becomes visible at once, so that no tailing reader
-//! can pass a record by.
+//! Each shard stores its records in the order of the request, under one hold of its lock. A
+//! sequence number is assigned and its record becomes visible in the same step, so a reader at the
+//! tip cannot skip a record.
 //!
-//! Partition key and data count together to the record maximum. Differs from AWS: the message for a
-//! record whose data fit without the key is our own, because the service's is not published.
+//! Partition key and data together count towards the maximum record size. Differs from AWS: if only
+//! their sum is too large, the message is our own, because the service's is not published.
 
 use crate::constraint::Constraints;
 use crate::encryption::Encryption;
@@ -25,12 +25,12 @@ use anabranch_model::sequence::SequenceNumber;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A request, borrowed from its body.
+/// Request of `PutRecords`, borrowed from its body.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The stream.
+    /// The stream to put to.
     pub stream: StreamRef<'a>,
-    /// The records.
+    /// The records to put.
     pub records: Vec<PutRecordsEntry<'a>>,
 }
 
@@ -39,13 +39,13 @@ pub struct Request<'a> {
 pub struct PutRecordsEntry<'a> {
     /// The partition key.
     pub partition_key: Cow<'a, str>,
-    /// Where the record goes, in place of its key's hash.
+    /// Hash key that routes the record, in place of the partition key's hash.
     pub explicit_hash_key: Option<Cow<'a, str>>,
-    /// The data.
+    /// The data of the record.
     pub data: Payload<'a>,
 }
 
-/// Data as it arrived.
+/// Data in the encoding of the request.
 #[derive(Debug, Clone)]
 pub enum Payload<'a> {
     /// The bytes themselves.
@@ -54,45 +54,46 @@ pub enum Payload<'a> {
     Base64(Cow<'a, str>),
 }
 
-/// A reply.
+/// Reply to `PutRecords`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// What became of each record, in the order of the request.
+    /// The outcome of each record, in the order of the request.
     pub entries: Vec<EntryOutcome>,
-    /// How many of them failed.
+    /// Number of records that failed.
     pub failed: usize,
-    /// How the records are encrypted at rest.
+    /// Type of encryption at rest.
     pub encryption: Encryption,
 }
 
-/// What became of one record.
+/// The outcome of one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryOutcome {
-    /// It is stored.
+    /// The record is stored.
     Placed {
-        /// The index of the shard that took it.
+        /// The index of the shard that holds the record.
         shard: u32,
-        /// Its sequence number.
+        /// The record's sequence number.
         sequence: SequenceNumber,
     },
-    /// It is not stored.
+    /// The record is not stored.
     Failed {
         /// The error's type.
         code: ErrorKind,
-        /// What the service says about it.
+        /// The service's message.
         message: String,
     },
 }
 
 impl Engine {
-    /// Puts records.
+    /// Puts up to 500 records. Each of them succeeds or fails by itself.
     pub fn put_records(&self, request: &Request<'_>) -> Result<Reply, ApiError> {
         let name = self.resolve(&request.stream)?;
         check_count(&request.records)?;
         self.put(Operation::PutRecords, &name, &request.records, |_| Ok(()))
     }
 
-    /// How long a put must wait before it is made, by the fault rules; see [`Engine::delay_ms`].
+    /// Returns how long a put must be delayed according to the fault rules, in milliseconds. See
+    /// [`Engine::delay_ms`].
     pub fn put_delay_ms(
         &self,
         operation: Operation,
@@ -107,7 +108,7 @@ impl Engine {
         self.faults().delay_ms(FaultSite { operation, stream: Some(&name), shards: &shards })
     }
 
-    /// Puts records for either operation; `check` sees the stream before anything happens.
+    /// Puts records for either operation. `check` inspects the stream before anything happens.
     pub(crate) fn put(
         &self,
         operation: Operation,
@@ -155,7 +156,7 @@ impl Engine {
         Ok(Reply { entries, failed, encryption: topology.encryption() })
     }
 
-    /// Stores records in one shard, those that faults and limits let through.
+    /// Stores the records that faults and limits let through in one shard.
     fn store<'a>(
         &self,
         batch: &ShardEntries<'_>,
@@ -181,7 +182,7 @@ impl Engine {
                 places.push(at);
             }
         }
-        // A shard that nobody reads must not keep what is past retention.
+        // A shard without readers must not keep records past retention.
         inside.log.trim(batch.horizon_ms);
         let bytes = admitted.iter().map(|record| record.partition_key.len() + record.data.len());
         let Some(_room) = self.memory().try_reserve(admitted.len(), bytes.sum()) else {
@@ -243,17 +244,17 @@ impl Engine {
     }
 }
 
-/// Where the records of one shard go.
+/// The destination of the records of one shard.
 struct ShardEntries<'a> {
     operation: Operation,
     stream: &'a Stream,
     shard: &'a Shard,
     now_ms: u64,
-    /// Records that arrived before this are past retention.
+    /// Records that arrived before this time, in milliseconds since 1970, are past retention.
     horizon_ms: u64,
 }
 
-/// The payloads that came in base64, decoded into one buffer before anything is stored.
+/// The payloads that arrived in base64, decoded into one buffer before anything is stored.
 struct Decoded {
     bytes: Vec<u8>,
     ranges: Vec<Range<usize>>,
@@ -279,7 +280,7 @@ impl Decoded {
         Ok(Self { bytes, ranges })
     }
 
-    /// Bytes of all keys and data.
+    /// Returns the bytes of all keys and data.
     fn total_bytes(&self, entries: &[PutRecordsEntry<'_>]) -> usize {
         let size = |(at, entry): (usize, &PutRecordsEntry<'_>)| {
             self.data(at, entry).len() + entry.partition_key.len()
@@ -321,7 +322,7 @@ fn check_count(entries: &[PutRecordsEntry<'_>]) -> Result<(), ApiError> {
     Constraints::new().add(&format!("'[{shown}]'"), "records", &must).check()
 }
 
-/// The path of an entry's field in messages.
+/// Returns the path of an entry's field in messages.
 fn path(operation: Operation, at: usize, field: &str) -> String {
     match operation {
         Operation::PutRecords => format!("records.{}.member.{field}", at + 1),
@@ -333,7 +334,7 @@ fn check_entries(operation: Operation, entries: &[PutRecordsEntry<'_>]) -> Resul
     let mut constraints = Constraints::new();
     for (at, entry) in entries.iter().enumerate() {
         let key = entry.partition_key.as_ref();
-        // Paths are only spelled out for entries that may be wrong.
+        // Formats a path only for entries that may be invalid.
         if key.is_empty() || key.len() > limits::PARTITION_KEY_MAX_CHARS {
             let path = path(operation, at, "partitionKey");
             constraints.length(Some(key), &path, 1, limits::PARTITION_KEY_MAX_CHARS);
@@ -385,7 +386,8 @@ fn check_sizes(
     Ok(())
 }
 
-/// The shard of each entry, by shard and then in the order of the request.
+/// Returns pairs of shard index and entry index, ordered by shard and then by position in the
+/// request.
 fn route(
     topology: &Topology,
     entries: &[PutRecordsEntry<'_>],

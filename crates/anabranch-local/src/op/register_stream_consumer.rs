@@ -1,4 +1,5 @@
-//! `RegisterStreamConsumer`: a fan-out consumer, CREATING for a while and then ACTIVE.
+//! `RegisterStreamConsumer`: registers a fan-out consumer. It is CREATING for `create_delay_ms`,
+//! then ACTIVE.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -10,7 +11,7 @@ use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A request.
+/// Request of `RegisterStreamConsumer`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -21,7 +22,7 @@ pub struct Request {
     pub tags: Option<BTreeMap<String, String>>,
 }
 
-/// A reply.
+/// Reply to `RegisterStreamConsumer`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

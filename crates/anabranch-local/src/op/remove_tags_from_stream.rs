@@ -1,4 +1,4 @@
-//! `RemoveTagsFromStream`: removes tags of a stream; a key that is not there is no error.
+//! `RemoveTagsFromStream`: removes tags from a stream. A key without a tag is not an error.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::op::{Operation, StreamTarget, tags};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `RemoveTagsFromStream`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +18,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Removes tags of a stream.
+    /// Removes tags from a stream.
     pub fn remove_tags_from_stream(&self, request: &Request) -> Result<(), ApiError> {
         Constraints::new().present(request.tag_keys.as_ref(), "tagKeys").check()?;
         let keys = request.tag_keys.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How long records are kept: the part that making it longer and shorter share.
+//! The shared part of lengthening and shortening the retention period.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -8,7 +8,7 @@ use crate::op::{Operation, StreamTarget};
 use anabranch_model::limits;
 use serde::Deserialize;
 
-/// A request.
+/// Request of `IncreaseStreamRetentionPeriod` and `DecreaseStreamRetentionPeriod`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +18,7 @@ pub struct Request {
     pub retention_period_hours: Option<i64>,
 }
 
-/// Which way an operation may move the retention.
+/// The direction in which an operation may change the retention period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetentionChange {
     Longer,
@@ -26,7 +26,7 @@ pub(crate) enum RetentionChange {
 }
 
 impl RetentionChange {
-    /// The operation of this way.
+    /// Returns the operation of this direction.
     fn operation(self) -> Operation {
         match self {
             Self::Longer => Operation::IncreaseStreamRetentionPeriod,
@@ -34,7 +34,7 @@ impl RetentionChange {
         }
     }
 
-    /// Refuses hours that are the other way of the current ones.
+    /// Returns an error if `hours` differs from `current` in the wrong direction.
     fn check(self, stream: &str, hours: u32, current: u32) -> Result<(), ApiError> {
         let (wrong, other) = match self {
             Self::Longer if hours < current => ("shorter", "DecreaseRetentionPeriod"),
@@ -49,7 +49,7 @@ impl RetentionChange {
 }
 
 impl Engine {
-    /// Changes how long the records of a stream are kept.
+    /// Changes the retention period of a stream.
     pub(crate) fn retain(&self, way: RetentionChange, request: &Request) -> Result<(), ApiError> {
         let hours = check(request.retention_period_hours)?;
         let target = request.stream.as_ref();
@@ -64,7 +64,7 @@ impl Engine {
     }
 }
 
-/// The hours of a request, within the service's bounds.
+/// Returns the hours of a request, if they are within the service's bounds.
 fn check(hours: Option<i64>) -> Result<u32, ApiError> {
     Constraints::new().present(hours.as_ref(), "retentionPeriodHours").check()?;
     let hours = hours.unwrap_or_default();

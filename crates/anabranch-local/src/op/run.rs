@@ -1,4 +1,4 @@
-//! What every operation shares: the faults around it, and errors that name a shard.
+//! The shared part of all operations: fault injection, and errors that name a stream or shard.
 
 use crate::change::StreamMode;
 use crate::engine::{Engine, EngineView, StreamRef};
@@ -10,13 +10,13 @@ use crate::stream::Stream;
 use crate::token::ShardIterator;
 use anabranch_model::ids::ShardId;
 
-/// The error in place of a reply that is lost.
+/// Returns the error that takes the place of a lost reply.
 pub(crate) fn reply_lost() -> ApiError {
     ApiError::new(ErrorKind::ReplyLost, "The operation took effect; its reply is lost on request.")
 }
 
 impl Engine {
-    /// Runs a cold operation between the faults that strike it.
+    /// Runs an operation that touches no particular shard, and injects faults before and after it.
     pub(crate) fn run<T>(
         &self,
         operation: Operation,
@@ -26,7 +26,7 @@ impl Engine {
         self.run_at(FaultSite { operation, stream, shards: &[] }, body)
     }
 
-    /// Runs an operation between the faults that strike it.
+    /// Runs an operation, and injects faults before and after it.
     pub(crate) fn run_at<T>(
         &self,
         site: FaultSite<'_>,
@@ -40,8 +40,8 @@ impl Engine {
         }
     }
 
-    /// How long a call must wait before it is made, by the fault rules. Who calls the engine from
-    /// async code asks this first and waits by the engine's clock.
+    /// Returns how long a call must be delayed according to the fault rules, in milliseconds. Async
+    /// callers of the engine ask this first and wait by the engine's clock.
     pub fn delay_ms(
         &self,
         operation: Operation,
@@ -57,7 +57,7 @@ impl Engine {
         self.faults().delay_ms(FaultSite { operation, stream, shards: &shards })
     }
 
-    /// Refuses a change of a stream that is not ACTIVE.
+    /// Returns an error if the stream is not ACTIVE.
     pub(crate) fn require_active(&self, scene: &EngineView<'_>) -> Result<(), ApiError> {
         match scene.status {
             Status::Active => Ok(()),
@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Refuses to reshard a stream whose shards the service chooses.
+    /// Returns an error if the service chooses the shards of the stream.
     pub(crate) fn require_provisioned(scene: &EngineView<'_>) -> Result<(), ApiError> {
         match scene.topology.mode {
             StreamMode::Provisioned => Ok(()),

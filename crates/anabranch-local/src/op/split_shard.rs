@@ -1,6 +1,6 @@
-//! `SplitShard`: an open shard is closed, and two follow it.
+//! `SplitShard`: closes an open shard and opens two children.
 //!
-//! Differs from AWS: the children are there at once, and not at the end of UPDATING.
+//! Differs from AWS: the children are open at once, not at the end of UPDATING.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -14,7 +14,7 @@ use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
 use serde::Deserialize;
 
-/// A request.
+/// Request of `SplitShard`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -47,7 +47,7 @@ impl Engine {
                 self.check_shard_limit(scene.account_shards, 1)?;
                 let range = state.shard.range;
                 let (start, end) = (range.start(), range.end());
-                // The service wants more than one key in the first half.
+                // The service requires more than one key in the lower half.
                 let inside = |at: &HashKey| at.0 > start.0.saturating_add(1) && *at < end;
                 let at = key.parse::<HashKey>().ok().filter(inside);
                 let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
@@ -67,7 +67,7 @@ impl Engine {
         })
     }
 
-    /// The open shard of the given name, in a stream that can be resharded now.
+    /// Returns the open shard of the given id, if the stream can be resharded now.
     pub(crate) fn reshardable<'a>(
         &self,
         scene: &EngineView<'a>,

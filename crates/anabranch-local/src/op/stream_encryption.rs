@@ -1,4 +1,4 @@
-//! Server-side encryption: the part that switching on and off share.
+//! The shared part of switching server-side encryption on and off.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::op::{Operation, StreamTarget};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `StartStreamEncryption` and `StopStreamEncryption`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Changes the encryption of a stream: `change` is given the key that the request names.
+    /// Changes the encryption of a stream. `change` maps the key of the request to the new one.
     pub(crate) fn encrypt(
         &self,
         operation: Operation,

@@ -1,7 +1,7 @@
-//! `SubscribeToShard`: begins a subscription of a fan-out consumer to a shard.
+//! `SubscribeToShard`: subscribes a fan-out consumer to a shard.
 //!
-//! A second one for the same consumer and shard is refused within 5 s of the first, even if that
-//! was dropped meanwhile; after 5 s it takes over, and the first ends with an error.
+//! A second subscription of the same consumer and shard is refused within 5 s of the first, even if
+//! the first has been dropped. After 5 s it takes over, and the first ends with an error.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ use anabranch_model::ids::ShardId;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// A request.
+/// Request of `SubscribeToShard`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -26,7 +26,7 @@ pub struct Request {
     pub starting_position: Option<StartingPosition>,
 }
 
-/// Where a subscription begins.
+/// The position at which a subscription begins.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

@@ -8,7 +8,7 @@ use crate::op::{Operation, tags};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A request.
+/// Request of `TagResource`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Sets tags of a stream or consumer.
+    /// Sets tags of a stream or consumer. A tag that exists gets the new value.
     pub fn tag_resource(&self, request: &Request) -> Result<(), ApiError> {
         Constraints::new()
             .present(request.tags.as_ref(), "tags")

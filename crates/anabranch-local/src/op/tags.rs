@@ -1,4 +1,4 @@
-//! Tags of streams and consumers: what may be one.
+//! Tags of streams and consumers, and the service's rules for them.
 
 use crate::arn::{self, ParsedArn};
 use crate::engine::Engine;
@@ -8,7 +8,7 @@ use anabranch_model::limits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A tag.
+/// A tag: key and value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -23,15 +23,15 @@ impl From<(&String, &String)> for Tag {
     }
 }
 
-/// A stream or consumer that tags belong to.
+/// A stream or consumer as the owner of tags.
 pub(crate) struct Resource<'a> {
     pub(crate) stream: &'a str,
-    /// The consumer's ARN, if the tags are a consumer's.
+    /// The consumer's ARN, if the owner is a consumer.
     consumer_arn: Option<&'a str>,
 }
 
 impl Resource<'_> {
-    /// The resource's tags, if it is there.
+    /// Returns the resource's tags. Returns an error if the consumer does not exist.
     pub(crate) fn tags<'t>(
         &self,
         topology: &'t Topology,
@@ -43,7 +43,7 @@ impl Resource<'_> {
         Ok(&consumer.tags)
     }
 
-    /// The consumer's name, if the tags are a consumer's.
+    /// Returns the consumer's name, if the owner is a consumer.
     pub(crate) fn consumer_name(&self, topology: &Topology) -> Option<String> {
         let arn = self.consumer_arn?;
         let found = topology.consumers.values().find(|consumer| consumer.arn == arn)?;
@@ -52,7 +52,7 @@ impl Resource<'_> {
 }
 
 impl Engine {
-    /// The stream or consumer of an ARN.
+    /// Returns the stream or consumer that an ARN names.
     pub(crate) fn resource<'a>(&self, text: &'a str) -> Result<Resource<'a>, ApiError> {
         let ParsedArn { region, account, stream, consumer } =
             arn::parse(text).ok_or_else(|| crate::constraint::bad_arn(text))?;
@@ -63,7 +63,7 @@ impl Engine {
     }
 }
 
-/// Refuses tags that the service would refuse.
+/// Returns an error for tags that the service would refuse.
 pub(crate) fn check(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
     for (key, value) in tags {
         check_key(key)?;
@@ -79,7 +79,7 @@ pub(crate) fn check(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses the key of a tag that the service would refuse.
+/// Returns an error for a tag key that the service would refuse.
 pub(crate) fn check_key(key: &str) -> Result<(), ApiError> {
     if !(1..=128).contains(&key.chars().count()) {
         return Err(ApiError::validation(format!(
@@ -102,7 +102,7 @@ fn check_characters(text: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// Refuses more tags than a resource may have.
+/// Returns an error if the resource would have more tags than allowed.
 pub(crate) fn check_count(
     stream: &str,
     account: &str,

@@ -1,11 +1,11 @@
-//! How cold requests name a stream and its mode.
+//! References to a stream and its capacity mode in requests, except the hot operations.
 
 use crate::change::StreamMode;
 use crate::engine::StreamRef;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The stream of a request: by name, by ARN, or by both.
+/// Reference to a stream: by name, by ARN, or by both.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct StreamTarget {
@@ -18,17 +18,17 @@ pub struct StreamTarget {
 }
 
 impl StreamTarget {
-    /// The stream of the given name.
+    /// Refers to a stream by name.
     pub fn named(name: &str) -> Self {
         Self { stream_name: Some(name.to_owned()), stream_arn: None }
     }
 
-    /// The stream of the given ARN.
+    /// Refers to a stream by ARN.
     pub fn by_arn(arn: &str) -> Self {
         Self { stream_name: None, stream_arn: Some(arn.to_owned()) }
     }
 
-    /// The same, borrowed.
+    /// Borrows the reference.
     pub fn as_ref(&self) -> StreamRef<'_> {
         StreamRef {
             name: self.stream_name.as_deref().map(Cow::Borrowed),
@@ -41,7 +41,7 @@ impl StreamTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct StreamModeDetails {
-    /// PROVISIONED or `ON_DEMAND`.
+    /// `PROVISIONED` or `ON_DEMAND`.
     pub stream_mode: String,
 }
 
@@ -56,7 +56,7 @@ impl From<StreamMode> for StreamModeDetails {
 }
 
 impl StreamModeDetails {
-    /// The mode of that name.
+    /// Returns the mode of that name, or `None` for an unknown one.
     pub(crate) fn mode(&self) -> Option<StreamMode> {
         match self.stream_mode.as_str() {
             "PROVISIONED" => Some(StreamMode::Provisioned),

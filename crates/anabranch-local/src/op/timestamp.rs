@@ -1,8 +1,8 @@
-//! A moment as JSON writes it.
+//! Timestamps in JSON and in messages.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment in milliseconds since 1970; in JSON it is seconds with a fraction.
+/// A time in milliseconds since 1970. In JSON it is seconds with a fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
@@ -16,13 +16,14 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(from)?;
-        // The cast saturates: a moment before 1970 is 1970, one without an end is the last.
+        // The cast saturates: a time before 1970 becomes 1970, and one too large becomes the
+        // maximum.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         Ok(Self((seconds * 1000.0).round() as u64))
     }
 }
 
-/// A moment as the service writes it in messages: `Thu Jan 22 01:22:02 UTC 2015`.
+/// Formats a time as the service does in messages: `Thu Jan 22 01:22:02 UTC 2015`.
 pub(crate) fn utc_text(ms: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -36,12 +37,12 @@ pub(crate) fn utc_text(ms: u64) -> String {
     format!("{weekday} {month} {day:02} {hour:02}:{minute:02}:{second:02} UTC {year}")
 }
 
-/// Year, month (from 0) and day of the month, of a day since 1970.
+/// Converts days since 1970 to year, month (from 0) and day of the month (from 1).
 fn civil(mut day: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {
         (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
     };
-    // Whole cycles of 400 years first, so that no date takes long.
+    // Skips whole cycles of 400 years first, which bounds the loop below.
     let mut year = 1970 + day / 146_097 * 400;
     day %= 146_097;
     while day >= 365 + u64::from(leap(year)) {

@@ -1,4 +1,4 @@
-//! `UntagResource`: removes tags of a stream or consumer; a key that is not there is no error.
+//! `UntagResource`: removes tags from a stream or consumer. A key without a tag is not an error.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::op::{Operation, tags};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `UntagResource`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -18,7 +18,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Removes tags of a stream or consumer.
+    /// Removes tags from a stream or consumer.
     pub fn untag_resource(&self, request: &Request) -> Result<(), ApiError> {
         Constraints::new()
             .present(request.tag_keys.as_ref(), "tagKeys")

@@ -1,4 +1,4 @@
-//! `UpdateMaxRecordSize`: larger records, up to 10 MiB.
+//! `UpdateMaxRecordSize`: changes the maximum record size, from 1 MiB to 10 MiB.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -8,7 +8,7 @@ use crate::op::create_stream::RECORD_MAX_KIB;
 use crate::op::{Operation, StreamTarget};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `UpdateMaxRecordSize`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -20,7 +20,7 @@ pub struct Request {
 }
 
 impl Engine {
-    /// Changes the record maximum of a stream.
+    /// Changes the maximum record size of a stream.
     pub fn update_max_record_size(&self, request: &Request) -> Result<(), ApiError> {
         let (least, most) = RECORD_MAX_KIB;
         Constraints::new()

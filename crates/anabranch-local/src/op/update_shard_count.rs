@@ -1,7 +1,7 @@
-//! `UpdateShardCount`: shards of one size, by as many splits and merges as it takes.
+//! `UpdateShardCount`: changes the number of shards to equal ones, by splits and merges.
 //!
-//! Differs from AWS: the new shards are there at once, calls a day are not limited, and the
-//! intermediate shards are those of the plan in `reshard.rs`, each with its parents.
+//! Differs from AWS: the new shards are open at once, and the number of calls per day is not
+//! limited. The intermediate shards are those of the plan in `reshard.rs`, each with its parents.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -11,7 +11,7 @@ use crate::op::{Operation, StreamTarget};
 use crate::reshard;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// Request of `UpdateShardCount`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -22,7 +22,7 @@ pub struct Request {
     pub scaling_type: Option<String>,
 }
 
-/// A reply.
+/// Reply to `UpdateShardCount`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
@@ -35,7 +35,7 @@ pub struct Reply {
 }
 
 impl Engine {
-    /// Goes to another number of shards.
+    /// Changes the number of shards.
     pub fn update_shard_count(&self, request: &Request) -> Result<Reply, ApiError> {
         let scaling = request.scaling_type.as_deref();
         Constraints::new()
@@ -71,7 +71,7 @@ impl Engine {
     }
 }
 
-/// One call may at most double the shards, and at most halve them.
+/// Returns an error if one call would more than double the number of shards, or more than halve it.
 fn check_step(current: usize, wanted: usize) -> Result<(), ApiError> {
     let beyond = if wanted > current * 2 {
         "up over double"

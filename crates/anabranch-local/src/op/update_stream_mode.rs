@@ -1,6 +1,6 @@
-//! `UpdateStreamMode`: between shards that are set and shards that the service chooses.
+//! `UpdateStreamMode`: switches between provisioned and on-demand capacity.
 //!
-//! Differs from AWS: the number of shards stays what it is.
+//! Differs from AWS: the number of shards does not change.
 
 use crate::change::ChangeKind;
 use crate::constraint::Constraints;
@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::op::{Operation, StreamModeDetails, StreamTarget};
 use serde::Deserialize;
 
-/// A request.
+/// Request of `UpdateStreamMode`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]

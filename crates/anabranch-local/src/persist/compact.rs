@@ -1,9 +1,9 @@
-//! Making one small file of the oldest files, when little in them is still needed.
+//! Compaction: replaces the oldest files by one small file when little in them is still needed.
 //!
-//! Files can be dropped from the old end only, so one stream with a long retention would keep
-//! everything that others wrote. The new file holds what is needed of all the old ones, takes the
-//! name of the newest of them, and says in its header that it replaces the others: one rename
-//! makes it count, and a crash before or after leaves a journal that reads the same.
+//! Files can only be dropped from the old end, so one stream with a long retention would keep
+//! everything that other streams wrote. The new file holds the needed part of the old ones. It
+//! takes the name of the newest of them, and its header says that it replaces the others. One
+//! rename makes it take effect, and a crash before or after leaves a journal that reads the same.
 
 use super::folder::Folder;
 use super::frame::{self, Kind};
@@ -12,11 +12,12 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 
-/// Replaces the sealed files `files` by one with the number `files.end - 1`. It begins with the
-/// snapshot of file `files.end`, and holds the entries that `keep` chooses, which `kept` is told.
+/// Replaces the sealed files `files` by one with the number `files.end - 1`. The new file begins
+/// with the snapshot of file `files.end`, followed by the entries that `keep` selects. `kept` is
+/// called with each of them.
 ///
-/// Entries stand behind a snapshot that is later than they are: only such may be kept that mean
-/// the same there.
+/// The entries follow a snapshot that is later than they are, so `keep` must select only entries
+/// that mean the same there.
 pub(super) fn compact(
     folder: &Folder,
     files: Range<u64>,
@@ -32,7 +33,8 @@ pub(super) fn compact(
             Ok(())
         })?;
     }
-    // The numbers end where the next file's begin, so that a lost entry is noticed here too.
+    // The last frame of the new file and the first of the next share a number, so a lost entry is
+    // noticed here too.
     let header = FileHeader {
         salt: next.header.salt.wrapping_add(1),
         file: files.end - 1,
@@ -66,7 +68,7 @@ fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a journal file was damaged since it was written")
 }
 
-/// A journal file that nothing is appended to any more.
+/// A journal file that is complete: no more entries are appended to it.
 struct Sealed {
     bytes: Vec<u8>,
     header: FileHeader,
@@ -98,13 +100,13 @@ impl Sealed {
     }
 }
 
-/// The file that is being made.
+/// The file being written.
 struct Output {
     file: BufWriter<File>,
     salt: u32,
     /// The number of the next frame.
     next: u64,
-    /// Where frames are built.
+    /// Buffer in which frames are built.
     frame: Vec<u8>,
 }
 

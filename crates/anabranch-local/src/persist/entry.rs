@@ -1,11 +1,12 @@
-//! What the engine writes to its journal: changes of metadata as JSON, puts in a compact form.
+//! Encoding of journal entries: changes of metadata as JSON, puts in a compact form.
 //!
 //! ```text
 //! change  0x01 | JSON
-//! put     0x02 | stream | shard | first counter | arrival | records | (key len | data len | key | data)…
+//! put     0x02 | stream | shard | first counter | arrival | records
+//!              | (key len | data len | key | data)…
 //! ```
 //!
-//! Numbers of a put are variable-length, seven bits a byte, the low ones first.
+//! Numbers of a put have variable length: seven bits per byte, low bits first.
 
 use crate::change::Change;
 use crate::journal::JournalAppend;
@@ -14,15 +15,15 @@ use crate::shard_log::LogRecord;
 const CHANGE: u8 = 1;
 const PUT: u8 = 2;
 
-/// An entry as it is read back.
+/// A decoded entry.
 pub(super) enum JournalEntry<'a> {
     /// A change of metadata.
     Change(Box<Change>),
-    /// Records that a shard took in.
+    /// Records that a shard accepted.
     Put(PutEntry<'a>),
 }
 
-/// Records that one shard took in at one moment.
+/// Records that one shard accepted at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PutEntry<'a> {
     pub(super) stream_id: u64,
@@ -77,12 +78,13 @@ fn read_put(mut rest: &[u8]) -> Option<PutEntry<'_>> {
 }
 
 impl PutEntry<'_> {
-    /// The counter behind the last record's, unless that is beyond all numbers.
+    /// Returns the counter after the last record's, or `None` if it overflows.
     pub(super) fn end_counter(&self) -> Option<u64> {
         self.first_counter.checked_add(self.records)
     }
 
-    /// Gives each record in order. An error text when they are not what the head says.
+    /// Calls `take` with each record in order. Returns an error text if the records do not match
+    /// the head.
     pub(super) fn for_each(self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<(), String> {
         let mut rest = self.rest;
         for _ in 0..self.records {
@@ -123,7 +125,7 @@ fn read_number(rest: &mut &[u8]) -> Option<u64> {
         let (byte, behind) = rest.split_first()?;
         *rest = behind;
         let bits = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
+        // The tenth byte holds only one more bit.
         if shift == 63 && bits > 1 {
             return None;
         }

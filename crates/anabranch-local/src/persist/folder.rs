@@ -9,29 +9,29 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// The folder of one journal, locked for as long as this value lives.
+/// The folder of one journal, locked for the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Where it is.
     path: PathBuf,
-    /// Held open for its lock, which the system lifts when the process ends, however it ends.
+    /// Kept open for its lock, which the system releases when the process ends, however it ends.
     lock: File,
 }
 
-/// How often, and how many milliseconds apart, the lock is tried: a server that was killed just
-/// now may not be gone yet.
+/// Number of attempts to take the lock, and the milliseconds between them. A server that was just
+/// killed may not have exited yet.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE_MS: u64 = 20;
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Closing is not enough while a child process that was just forked still has the file.
+        // Closing the file does not release the lock while a newly forked child process still has
+        // it open.
         let _ = self.lock.unlock();
     }
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, and locks it.
+    /// Creates the folder if necessary and locks it.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         let io = |verb, source| OpenError::Io { verb, path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(|source| io("create the folder", source))?;
@@ -53,17 +53,18 @@ impl Folder {
         Err(OpenError::InUse { folder: path.to_owned() })
     }
 
-    /// Where the journal file with this number is.
+    /// Returns the path of the journal file with this number.
     pub(super) fn file(&self, number: u64) -> PathBuf {
         self.path.join(format!("journal-{number:010}.log"))
     }
 
-    /// Where a file is built before it gets its name. What a crash leaves there is overwritten.
+    /// Returns the path under which a file is built before it gets its name. Leftovers of a crash
+    /// are overwritten.
     pub(super) fn unfinished(&self) -> PathBuf {
         self.path.join("journal.new")
     }
 
-    /// The numbers of the journal files that are there, ascending.
+    /// Returns the numbers of the existing journal files, ascending.
     pub(super) fn numbers(&self) -> Result<Vec<u64>, OpenError> {
         let io = |source| OpenError::Io { verb: "list", path: self.path.clone(), source };
         let mut numbers = Vec::new();
@@ -72,17 +73,18 @@ impl Folder {
             let number = name.to_str().and_then(|name| {
                 name.strip_prefix("journal-")?.strip_suffix(".log")?.parse::<u64>().ok()
             });
-            // Another spelling of a number ("journal-1.log") is not a file of ours.
+            // Another spelling of a number, such as `journal-1.log`, is not a file of the journal.
             numbers.extend(number.filter(|n| self.file(*n).file_name() == Some(&name)));
         }
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    /// Makes a journal file of a header and a snapshot: either whole and on disk, or not at all.
+    /// Creates a journal file from a header and a snapshot: either complete and on disk, or not at
+    /// all. Returns the file, ready for appending, and its length.
     ///
-    /// The file is built under another name, because a half-written snapshot could not be told
-    /// from damage. Gives the file, ready for appending, and its length.
+    /// The file is built under another name, because a half-written snapshot would be
+    /// indistinguishable from damage.
     pub(super) fn create(&self, header: FileHeader, snapshot: &[u8]) -> io::Result<(File, u64)> {
         let mut bytes = Vec::new();
         header.write(&mut bytes);
@@ -100,14 +102,15 @@ impl Folder {
             Ok(file)
         })();
         if made.is_err() {
-            // Neither name may stay: the old file goes on, with the numbers of the new one.
+            // Neither name may stay, because the old file continues with the numbers of the new
+            // one.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(self.file(header.file));
         }
         made.map(|file| (file, bytes.len() as u64))
     }
 
-    /// The first bytes of a journal file, if they are a header.
+    /// Returns the header of a journal file, if it is readable.
     pub(super) fn header(&self, number: u64) -> Option<FileHeader> {
         let mut bytes = [0; FILE_HEADER_BYTES];
         File::open(self.file(number)).ok()?.read_exact(&mut bytes).ok()?;
@@ -119,9 +122,9 @@ impl Folder {
         fs::remove_file(self.file(number))
     }
 
-    /// Puts names on stable storage: new and removed files stay so after a power cut.
+    /// Syncs the names in the folder, so that created and removed files survive a power cut.
     pub(super) fn sync(&self) -> io::Result<()> {
-        // Folders can't be opened as files on Windows, where names need no sync.
+        // Windows cannot open folders as files, and does not need to sync names.
         if cfg!(windows) { Ok(()) } else { File::open(&self.path)?.sync_all() }
     }
 }

@@ -1,26 +1,26 @@
 //! One entry on disk: `length u32 | checksum u32 | number u64 | kind u8 | payload`, little endian.
 //!
-//! The checksum covers everything behind it and the length before it. It starts from the file's
-//! salt, so that a frame copied from another file (a record may hold any bytes, a journal's too)
-//! is not taken for one of this file.
+//! The checksum covers the length and everything after the checksum. It starts from the file's
+//! salt, so that a frame copied from another file is not mistaken for one of this file. (A record
+//! may hold any bytes, including those of a journal.)
 
 use std::ops::Range;
 
-/// Bytes in front of a payload.
+/// Bytes before a payload.
 pub(super) const FRAME_HEADER_BYTES: usize = 17;
-/// Where the checksummed rest begins: behind length and checksum.
+/// Offset of the checksummed rest, after length and checksum.
 const CHECKED_FROM: usize = 8;
 
-/// What a frame holds.
+/// The kind of content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The state before the file's first entry. Always and only the first frame of a file.
+    /// The state before the file's first entry. Always the first frame of a file, and only that.
     Snapshot,
     /// An entry.
     Entry,
-    /// Files below the number in the payload are no longer needed and may be gone.
+    /// Files below the number in the payload are no longer needed and may be missing.
     Dropped,
-    /// The journal goes on in the next file. Shares its number with that file's snapshot.
+    /// The journal continues in the next file. Has the same number as that file's snapshot.
     Sealed,
 }
 
@@ -41,16 +41,16 @@ impl Kind {
     }
 }
 
-/// A frame whose checksum holds.
+/// A frame with a valid checksum.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) number: u64,
     pub(super) kind: Kind,
-    /// Where the payload lies in the file.
+    /// Position of the payload in the file.
     pub(super) payload: Range<usize>,
 }
 
-/// Why there is no frame at an offset.
+/// Reason why an offset holds no valid frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
     #[error("the file ends inside an entry")]
@@ -61,9 +61,9 @@ pub(super) enum FrameError {
     Kind,
 }
 
-/// Appends a frame to `out`, its payload written by `fill`.
+/// Appends a frame to `out`, with the payload that `fill` writes.
 ///
-/// `None`, with `out` as it was, when the payload is longer than a frame can say.
+/// Returns `None` and leaves `out` unchanged if the payload is too long for the length field.
 pub(super) fn write(
     out: &mut Vec<u8>,
     salt: u32,
@@ -86,7 +86,7 @@ pub(super) fn write(
     Some(())
 }
 
-/// Reads the frame at `at`. Nothing is allocated, whatever the length field says.
+/// Reads the frame at `at`. Allocates nothing, whatever the length field says.
 pub(super) fn read(file: &[u8], at: usize, salt: u32) -> Result<Frame, FrameError> {
     let head = header(file, at).ok_or(FrameError::Incomplete)?;
     let checked = file.get(at + CHECKED_FROM..head.payload.end).ok_or(FrameError::Incomplete)?;
@@ -97,9 +97,9 @@ pub(super) fn read(file: &[u8], at: usize, salt: u32) -> Result<Frame, FrameErro
     Ok(Frame { number: head.number, kind, payload: head.payload })
 }
 
-/// The first offset from `from` on at which a valid frame with a number from `numbers` begins.
+/// Returns the first offset, from `from` on, of a valid frame with a number in `numbers`.
 ///
-/// The range of numbers is what keeps this fast: the checksum is computed for few offsets only.
+/// The range of numbers keeps this fast: the checksum is computed for few offsets only.
 pub(super) fn find(file: &[u8], from: usize, salt: u32, numbers: &Range<u64>) -> Option<usize> {
     (from..file.len()).find(|at| {
         header(file, *at).is_some_and(|head| {
@@ -110,7 +110,7 @@ pub(super) fn find(file: &[u8], from: usize, salt: u32, numbers: &Range<u64>) ->
     })
 }
 
-/// The fields in front of a payload, not yet believed.
+/// The fields before a payload, not yet verified.
 struct FrameHeader {
     length: u32,
     checksum: u32,

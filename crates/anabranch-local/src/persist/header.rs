@@ -1,28 +1,29 @@
-//! The first bytes of a journal file: what it is, which one of them, and where it begins.
+//! The first bytes of a journal file: the format, the file's number, and the number of its first
+//! frame.
 
-/// Says that a file is a journal of ours.
+/// Marks a file as a journal.
 const MAGIC: &[u8; 8] = b"anabrlog";
-/// The layout of header, frames and entries. A reader of one version refuses every other.
+/// Version of the layout of header, frames and entries. A reader refuses every other version.
 pub(super) const FORMAT_VERSION: u32 = 1;
 /// Bytes of a header.
 pub(super) const FILE_HEADER_BYTES: usize = 40;
-/// Where the checksum of the header lies.
+/// Offset of the header's checksum.
 const CHECKSUM_AT: usize = FILE_HEADER_BYTES - 4;
 
 /// The header of a journal file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileHeader {
-    /// Where the checksums of this file's frames start from.
+    /// Initial value of the checksums of this file's frames.
     pub(super) salt: u32,
     /// The number in the file's name.
     pub(super) file: u64,
     /// The number of the file's first frame, its snapshot.
     pub(super) first: u64,
-    /// Whether the file holds all that is still needed of older ones, which may be gone.
+    /// True if the file holds everything still needed from older ones, which may be missing.
     pub(super) replaces_older: bool,
 }
 
-/// Why a file doesn't begin with a header.
+/// Reason why a file does not begin with a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error("the file does not begin like a journal")]
@@ -46,7 +47,8 @@ impl FileHeader {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The version is looked at before the checksum, because another version may check otherwise.
+    /// Parses a header. Compares the version before the checksum, because another version may
+    /// compute the checksum differently.
     pub(super) fn read(file: &[u8]) -> Result<Self, HeaderError> {
         let bytes: &[u8; FILE_HEADER_BYTES] = file.first_chunk().ok_or(HeaderError::Magic)?;
         if !bytes.starts_with(MAGIC) {

@@ -1,33 +1,33 @@
-//! Which journal files are still needed, and what is to be done about those that are not.
+//! Decides which journal files are still needed, and what to do with the others.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// What one journal file holds of one stream.
+/// The share of one stream in one journal file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StreamShare {
-    /// Bytes of its entries.
+    /// Bytes of the stream's entries.
     bytes: u64,
-    /// When the newest of its records arrived.
+    /// Arrival time of the newest record, in milliseconds since 1970.
     newest_ms: u64,
 }
 
-/// What the journal files hold, by file and stream.
+/// The content of the journal files, by file and stream.
 #[derive(Debug, Default)]
 pub(super) struct Usage(BTreeMap<u64, BTreeMap<u64, StreamShare>>);
 
-/// What to do with the oldest files.
+/// The next maintenance of the oldest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaintenanceTask {
-    /// No record below this file is needed: delete all below.
+    /// No record below this file is needed: delete all files below.
     DropBelow(u64),
-    /// Little below this file is needed: make one small file of all below.
+    /// Little below this file is needed: merge all files below into one small file.
     CompactBelow(u64),
 }
 
-/// Files that are made into one at a time, which bounds how long that takes.
+/// Maximum number of files merged at a time, which bounds the duration.
 const COMPACT_MAX_FILES: usize = 16;
-/// Stands for a stream where there is none; streams count from 1.
+/// Stands in for the stream of changes. Streams are numbered from 1.
 const NO_STREAM: u64 = 0;
 
 impl Usage {
@@ -39,14 +39,16 @@ impl Usage {
         share.newest_ms = share.newest_ms.max(arrival_ms);
     }
 
-    /// Counts a change of metadata. The next file's snapshot has it, so nobody needs it for long.
+    /// Counts a change of metadata. The next file's snapshot contains it, so it is soon no longer
+    /// needed.
     pub(super) fn count_change(&mut self, file: u64, bytes: u64) {
         self.count(file, NO_STREAM, bytes, 0);
     }
 
-    /// What is due, if the files `files` are there, the newest of them being written. `horizons`
-    /// gives for each stream that is there the time before which its records are past retention.
-    /// Less than `worth` bytes are not worth a rewriting.
+    /// Returns the maintenance that is due for the files `files`, of which the newest is being
+    /// written. `horizons` gives, for each existing stream, the time before which its records are
+    /// past retention. Files are merged once at least half of their bytes and at least `worth`
+    /// bytes are not needed.
     pub(super) fn next_task(
         &self,
         files: RangeInclusive<u64>,
@@ -75,7 +77,7 @@ impl Usage {
         self.0 = self.0.split_off(&file);
     }
 
-    /// Takes `new` for what the files below `file` hold.
+    /// Replaces the counts of the files below `file` by `new`.
     pub(super) fn replace_below(&mut self, file: u64, new: Self) {
         self.dropped_below(file);
         self.0.extend(new.0);
@@ -94,7 +96,7 @@ impl Usage {
     }
 }
 
-/// Bytes of entries that are needed, and of those that are not.
+/// Bytes of entries that are needed and of those that are not.
 #[derive(Debug, Default, Clone, Copy)]
 struct Bytes {
     live: u64,
@@ -105,7 +107,8 @@ struct Bytes {
 mod tests {
     use super::*;
 
-    /// Files 1 to 4, the last being written; streams 1 and 2 are there, records before 1,000 are past retention.
+    /// Checks the task for files 1 to 4, of which 4 is being written. Streams 1 and 2 exist, and
+    /// records before 1,000 are past retention.
     fn check(counts: &[(u64, u64, u64, u64)], chore: Option<MaintenanceTask>) {
         let mut usage = Usage::default();
         for (file, stream, bytes, arrival_ms) in counts {
@@ -122,7 +125,7 @@ mod tests {
             &[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)],
             Some(MaintenanceTask::DropBelow(2)),
         );
-        // Stream 3 is gone.
+        // Stream 3 does not exist.
         check(
             &[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)],
             Some(MaintenanceTask::DropBelow(4)),
@@ -146,9 +149,9 @@ mod tests {
             Some(MaintenanceTask::CompactBelow(4)),
         );
         check(&[(1, 1, 60, live), (1, 2, 59, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
-        // Changes of metadata are never needed in a file that has a next one.
+        // Changes of metadata are not needed in a file that has a successor.
         check(&[(1, 1, 60, live), (1, NO_STREAM, 60, 0)], Some(MaintenanceTask::CompactBelow(4)));
-        // Too little to be worth it.
+        // Too few bytes would be saved.
         check(&[(1, 1, 20, live), (1, 2, 49, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
     }
 }

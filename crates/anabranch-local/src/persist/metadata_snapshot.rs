@@ -1,7 +1,7 @@
-//! A snapshot: all metadata at one moment, as the shortest list of changes that leads to it.
+//! A snapshot: all metadata at one time, as the shortest list of changes that leads to it.
 //!
-//! A snapshot of changes needs no second way to build a stream: what reads it is the `apply` that
-//! every change goes through. What changes can't say is kept beside them.
+//! Because a snapshot consists of changes, it is read by the same `apply` as every change. State
+//! that changes cannot express is kept beside them.
 
 use crate::change::{Change, ChangeKind, Creation, NewShard, Reshard};
 use crate::lifecycle::Lifecycle;
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 /// All metadata of an engine.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MetadataSnapshot {
-    /// The number of the next stream; those of streams that are gone are not used again.
+    /// The number of the next stream. Numbers of deleted streams are not reused.
     pub(super) next_stream_id: u64,
-    /// What makes the streams as they are.
+    /// The changes that lead to the state of the streams.
     pub(super) changes: Vec<Change>,
-    /// By stream number, the next counter of each shard.
+    /// The next counter of each shard, by stream number.
     pub(super) counters: BTreeMap<u64, Vec<u64>>,
 }
 
 impl MetadataSnapshot {
-    /// The state of the given streams, without those that are gone at `now_ms`.
+    /// Captures the state of the given streams, except those that no longer exist at `now_ms`.
     pub(super) fn of<'a>(
         next_stream_id: u64,
         now_ms: u64,
@@ -50,7 +50,7 @@ impl MetadataSnapshot {
     }
 }
 
-/// The changes that make one stream as it is.
+/// Returns the changes that lead to the state of one stream.
 fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> {
     let change = |at_ms: u64, what: ChangeKind| Change { stream: stream.name.clone(), at_ms, what };
     let (first, later) = generations(topology);
@@ -73,13 +73,13 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
         later.into_iter().map(|(at_ms, reshard)| change(at_ms, ChangeKind::Reshard(reshard))),
     );
     let then = stream.created_ms;
-    // At this moment a new stream's retention reaches back to what is gone, and no further.
+    // At this time a new stream's retention reaches back exactly to `gone_before_ms`.
     let retained_ms = topology.gone_before_ms + u64::from(limits::RETENTION_MIN_HOURS) * 3_600_000;
     changes.push(change(retained_ms, ChangeKind::Retain { hours: topology.retention_hours }));
     if !topology.metrics.is_empty() {
         changes.push(change(then, ChangeKind::Monitor { metrics: topology.metrics.clone() }));
     }
-    // What sets the phase comes last, because each of these sets it.
+    // Each of these changes sets the phase, so the one with the right phase comes last.
     match topology.phase {
         Lifecycle::Creating { .. } => {}
         Lifecycle::Updating { until_ms } => {
@@ -108,7 +108,7 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
     changes
 }
 
-/// The shards that a stream began with, and the reshards behind them: first all that open shards,
+/// Returns the initial shards of a stream, and the reshards after them: first all that open shards,
 /// in the order of indexes, then all that close them.
 fn generations(topology: &Topology) -> (Vec<NewShard>, Vec<(u64, Reshard)>) {
     let new = |state: &ShardState| NewShard {

@@ -1,4 +1,4 @@
-//! What `--data DIR` keeps: an append-only journal of everything that changed the engine.
+//! Durable storage for `--data DIR`: an append-only journal of everything that changed the engine.
 //!
 //! ```text
 //! DIR/lock                     held by the one server that uses the folder
@@ -6,8 +6,8 @@
 //! DIR/journal-0000000002.log   header, snapshot, entry, …
 //! ```
 //!
-//! Each file begins with a snapshot of the metadata, so that old files can go when no record in
-//! them is within retention.
+//! Each file begins with a snapshot of the metadata, so old files can be deleted once all records
+//! in them are past retention.
 
 mod store;
 mod entry;

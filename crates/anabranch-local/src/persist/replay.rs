@@ -1,8 +1,8 @@
-//! Reading a journal back: every entry in order, a torn tail found, damage refused.
+//! Replay of a journal: reads every entry in order, finds a torn tail and refuses damage.
 //!
-//! A *torn tail* is what a crash in the middle of a write leaves: at the end of the last file, an
-//! entry that is incomplete or wrong, and nothing valid behind it. All else that is wrong is
-//! damage: something that was written whole is lost, and going on would hide that.
+//! A *torn tail* is the result of a crash in the middle of a write: an incomplete or wrong entry at
+//! the end of the last file, with nothing valid after it. Any other error is damage: something that
+//! was completely written is lost, and continuing would hide that.
 
 use super::error::OpenError;
 use super::folder::Folder;
@@ -10,67 +10,66 @@ use super::frame::{self, FRAME_HEADER_BYTES, FrameError, Kind};
 use super::header::{FILE_HEADER_BYTES, FileHeader};
 use std::path::PathBuf;
 
-/// An entry as it comes back from disk.
+/// An entry read back from disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplayedEntry<'a> {
-    /// The journal file that holds it.
+    /// The number of the journal file that holds it.
     pub(super) file: u64,
-    /// What it is.
     pub(super) content: ReplayedContent<'a>,
 }
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayedContent<'a> {
-    /// The snapshot that the oldest file begins with. Always the first entry, and only that.
+    /// The snapshot at the start of the oldest file. Always the first entry, and only that.
     Start(&'a [u8]),
     /// The snapshot of a later file: the state that the entries before it lead to.
     Snapshot(&'a [u8]),
-    /// What was appended.
+    /// An entry that was appended.
     Appended(&'a [u8]),
 }
 
-/// The end of a journal that a crash left half-written, now cut off.
+/// The half-written end of a journal after a crash, which was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutTail {
     /// The file that was cut.
     pub path: PathBuf,
-    /// Its length now.
+    /// Length of the file after the cut, in bytes.
     pub offset: u64,
-    /// How many bytes were cut off.
+    /// Number of bytes cut off.
     pub bytes: u64,
 }
 
-/// How the end of a file looks that grew before its bytes reached the disk.
+/// The end of a file that grew before its bytes reached the disk.
 const UNWRITTEN: [u8; 16] = [0; 16];
 
-/// Takes the entries of a journal. An error text stops the replay.
+/// Receives the entries of a journal. An error text stops the replay.
 pub(super) type Apply<'a> = dyn FnMut(ReplayedEntry<'_>) -> Result<(), String> + 'a;
 
-/// Where a journal ends, so that appending can go on there.
+/// The end of a journal, where appending continues.
 #[derive(Debug)]
 pub(super) struct JournalEnd {
-    /// The newest file.
+    /// The number of the newest file.
     pub(super) file: u64,
-    /// The oldest file that is still needed.
+    /// The number of the oldest file that is still needed.
     pub(super) oldest: u64,
     /// The salt of the newest file.
     pub(super) salt: u32,
-    /// The length of the newest file, without a torn tail.
+    /// The length of the newest file in bytes, without a torn tail.
     pub(super) length: u64,
-    /// Bytes behind `length` that are a torn tail.
+    /// Bytes of the torn tail after `length`.
     pub(super) torn: u64,
     /// The number of the next entry.
     pub(super) next: u64,
 }
 
-/// Reads all files of `folder`. `None` when there is none yet.
+/// Reads all files of `folder`. Returns `None` if there are none yet.
 pub(super) fn replay(
     folder: &Folder,
     apply: &mut Apply<'_>,
 ) -> Result<Option<JournalEnd>, OpenError> {
     let mut files = folder.numbers()?;
-    // A file that replaces older ones makes them count no more, whether they are gone or not.
+    // A file that replaces older ones makes them irrelevant, even if they still exist.
     let base = files
         .iter()
         .copied()
@@ -86,8 +85,7 @@ pub(super) fn replay(
     for file in files {
         reader.read_file(file)?;
     }
-    // Dropping a file is written down before it is done, so a file that is gone without that
-    // note was lost.
+    // A drop is recorded before it happens, so a file that is missing without a record was lost.
     if oldest > reader.needed {
         return Err(OpenError::Missing { path: folder.file(reader.needed) });
     }
@@ -99,13 +97,13 @@ pub(super) fn replay(
 struct ReplayState<'a, 'b> {
     folder: &'a Folder,
     apply: &'a mut Apply<'b>,
-    /// The first file that is there.
+    /// The number of the first file that exists.
     oldest: u64,
-    /// The last file that is there.
+    /// The number of the last file that exists.
     newest: u64,
-    /// The first file that must be there, by what was read so far.
+    /// The number of the first file that must exist, according to the entries read so far.
     needed: u64,
-    /// Where the files read so far end.
+    /// The end of the files read so far.
     reached: Option<JournalEnd>,
 }
 
@@ -181,7 +179,7 @@ impl ReplayState<'_, '_> {
         Ok(JournalEnd { file, oldest: 0, salt: header.salt, length: at as u64, torn, next })
     }
 
-    /// Whether what is wrong at `at` is no more than a write that a crash interrupted.
+    /// Returns true if the problem at `at` is only a write that a crash interrupted.
     fn is_torn_tail(
         &self,
         file: u64,
@@ -191,15 +189,15 @@ impl ReplayState<'_, '_> {
         next: u64,
         problem: FrameError,
     ) -> bool {
-        // Numbers that frames in the rest of the file could have, were all of them empty.
+        // The numbers that frames in the rest of the file could have if all of them were empty.
         let most = (bytes.len() - at) / FRAME_HEADER_BYTES + 1;
         let numbers = next..next.saturating_add(most as u64);
-        // A killed process leaves the beginning of a frame. A power cut may leave zeros where the
-        // rest should be. A frame that is all there and has a wrong checksum was acknowledged once,
-        // so it is damage; one of an unknown kind comes from another version.
+        // A killed process leaves the start of a frame. A power cut may leave zeros in place of the
+        // rest. A complete frame with a wrong checksum may have been acknowledged, so it is damage.
+        // A frame of an unknown kind comes from another version.
         let unwritten = bytes.ends_with(&UNWRITTEN);
         let interrupted = problem == FrameError::Incomplete || unwritten;
-        // A snapshot is never written bit by bit.
+        // A snapshot appears as a whole by a rename, so it is never torn.
         file == self.newest
             && problem != FrameError::Kind
             && interrupted

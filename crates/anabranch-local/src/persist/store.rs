@@ -1,9 +1,9 @@
-//! A durable engine: what it was is read from a folder, what it does is kept there.
+//! A durable engine: its state is read from a folder, and its changes are kept there.
 //!
 //! ```text
-//! open:  files ─→ Entry ─→ replay_change / shard log        (the code that ran when it happened)
-//! run:   Change, Append ─→ entry ─→ Journal ─→ visible      (under the lock that shows it)
-//! house: file full ─→ Image of the engine ─→ next file ─→ drop or compact old files
+//! open:        files ─→ ReplayedEntry ─→ replay_change, ShardLog   (the code that ran originally)
+//! run:         Change, JournalAppend ─→ JournalFiles ─→ visible    (under the lock that shows it)
+//! maintenance: file full ─→ MetadataSnapshot ─→ next file ─→ drop or compact old files
 //! ```
 
 use super::entry::{self, JournalEntry, PutEntry};
@@ -28,26 +28,27 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// How far the counters of open shards jump at each opening. Records that readers saw may have been
-/// lost with the power, and their numbers must not come again; this is more than a shard can take
-/// in between two syncs.
+/// Number of counters that open shards skip at each opening. A power cut may have lost records that
+/// readers have seen, and their sequence numbers must not be reused. This is more than a shard can
+/// accept between two syncs.
 const COUNTER_JUMP: u64 = 1_000_000;
-/// Milliseconds between two looks for files that time alone made needless.
+/// Interval between checks for files that are no longer needed because of elapsed time, in
+/// milliseconds.
 const HOUSE_EVERY_MS: u64 = 60_000;
 
-/// An engine that came back from its folder.
+/// An engine restored from its folder.
 #[derive(Debug)]
 pub struct RecoveredEngine {
-    /// The engine, as it was.
+    /// The engine, in its previous state.
     pub engine: Engine,
-    /// The half-written end that a crash left in the journal, now cut off.
+    /// The half-written end that a crash left in the journal, which was cut off.
     pub cut: Option<CutTail>,
-    /// Records that were read back.
+    /// Number of records read back.
     pub records: u64,
 }
 
 impl Engine {
-    /// An engine that keeps everything in `folder`, and begins with what is there.
+    /// Opens an engine that keeps everything in `folder`, and restores the state found there.
     pub fn open(
         options: EngineOptions,
         clock: Clock,
@@ -87,16 +88,16 @@ impl Engine {
     }
 }
 
-/// What a replay builds up.
+/// The state built up by a replay.
 struct Recovery<'a> {
     engine: &'a Engine,
-    /// The streams that puts named so far.
+    /// The streams named by puts so far.
     streams: BTreeMap<u64, Arc<Stream>>,
-    /// Counters that the first snapshot knows. Applied last: old puts may come behind it.
+    /// Counters from the first snapshot. They are applied last, because older puts may follow it.
     counters: BTreeMap<u64, Vec<u64>>,
     usage: Usage,
     records: u64,
-    /// The latest time at which something happened.
+    /// Time of the latest event, in milliseconds since 1970.
     latest_ms: u64,
 }
 
@@ -140,7 +141,7 @@ impl<'a> Recovery<'a> {
 
     fn store(&mut self, put: PutEntry<'_>) -> Result<(), String> {
         if !self.streams.contains_key(&put.stream_id) {
-            // A put may lose a race with the end of its stream. Nobody can read it then.
+            // A put may race with the end of its stream. Its records are unreadable then.
             let Some(stream) = self.engine.find_by_id(put.stream_id) else { return Ok(()) };
             self.streams.insert(put.stream_id, stream);
         }
@@ -160,7 +161,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Brings all counters to where no number can come twice, and forgets what is past retention.
+    /// Raises all counters so that no number is assigned twice, and drops records past retention.
     fn finish(&mut self, now_ms: u64) {
         self.engine.with_frozen(|_, streams| {
             for (stream, topology) in streams {
@@ -180,23 +181,22 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Keeps what an engine does.
+/// The journal of an engine, and its maintenance.
 struct DurableStore {
-    /// The files.
     journal: JournalFiles,
-    /// Bytes that are worth a rewriting of old files.
+    /// Number of unneeded bytes that justify rewriting old files.
     worth: u64,
-    /// What the files hold.
+    /// The content of the files, by stream.
     usage: Mutex<Usage>,
-    /// The newest file is full.
+    /// True if the newest file is full.
     full: AtomicBool,
-    /// Held by the one who looks after the files.
+    /// Held during maintenance.
     house: Mutex<()>,
-    /// When to look for needless files again.
+    /// Time of the next maintenance, in milliseconds since 1970.
     house_at_ms: AtomicU64,
-    /// Is told why nothing can be written.
+    /// Called with the reason when nothing can be written.
     trouble: fn(&str),
-    /// It was told, and nothing was written since.
+    /// True if `trouble` was called and nothing has been written since.
     troubled: AtomicBool,
 }
 
@@ -227,7 +227,7 @@ impl crate::journal::Journal for DurableStore {
         if !full && now_ms < self.house_at_ms.load(Ordering::Relaxed) {
             return;
         }
-        // Somebody else is at it.
+        // Another thread is running maintenance.
         let Ok(_house) = self.house.try_lock() else { return };
         self.house_at_ms.store(now_ms + HOUSE_EVERY_MS, Ordering::Relaxed);
         if full {
@@ -251,7 +251,7 @@ impl DurableStore {
         Ok(place)
     }
 
-    /// Tells of a problem, unless it was the same since the last write.
+    /// Reports a problem, unless one was reported since the last successful write.
     fn report(&self, problem: io::Error) -> io::Error {
         if !self.troubled.swap(true, Ordering::Relaxed) {
             (self.trouble)(&problem.to_string());
@@ -263,18 +263,19 @@ impl DurableStore {
         engine.with_frozen(|next_stream_id, streams| {
             let streams = streams.iter().map(|(stream, topology)| (*stream, &**topology));
             let image = MetadataSnapshot::of(next_stream_id, now_ms, streams);
-            // A failure leaves the full file in use, and the journal asks again a little later.
+            // After a failure the full file stays in use, and the journal asks again a little
+            // later.
             let _ = self.journal.rotate(&image.to_bytes());
         });
     }
 
-    /// Drops or rewrites old files, as long as there is one to drop or rewrite. `horizons` has the
-    /// streams that are there, and the time before which their records are past retention.
+    /// Drops or compacts old files as long as that is due. `horizons` has the existing streams, and
+    /// the time before which their records are past retention.
     fn compact_files(&self, horizons: &BTreeMap<u64, u64>) {
         loop {
             let files = self.journal.files();
             let chore = lock::lock(&self.usage).next_task(files, horizons, self.worth);
-            // What fails on a full or failing disk is tried again at the next look.
+            // A task that fails on a full or failing disk is tried again at the next maintenance.
             let done = match chore {
                 None => return,
                 Some(MaintenanceTask::DropBelow(file)) => {
@@ -294,7 +295,7 @@ impl DurableStore {
         file: u64,
         horizons: &BTreeMap<u64, u64>,
     ) -> Result<(), super::error::AppendError> {
-        // Changes are not kept: the snapshot that the new file begins with has them.
+        // Changes are not kept, because the snapshot at the start of the new file contains them.
         let keep = |bytes: &[u8]| match entry::read(bytes) {
             Ok(JournalEntry::Put(put)) => {
                 let horizon = horizons.get(&put.stream_id);

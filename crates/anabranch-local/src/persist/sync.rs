@@ -1,7 +1,7 @@
-//! When appended entries reach stable storage, and who waits for that.
+//! Syncing of appended entries to stable storage, and waiting for it.
 //!
-//! A thread of its own syncs, because a sync blocks for milliseconds. Under `always` everybody who
-//! asked while one sync ran is served by the next: many waiters, one sync.
+//! A dedicated thread syncs, because a sync blocks for milliseconds. Under `always`, one sync
+//! serves everyone who asked while the previous one ran.
 
 use super::error::SyncError;
 use std::fs::File;
@@ -12,22 +12,23 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// When the journal is synced to stable storage. A killed process loses nothing under any of them;
-/// they differ in what a power cut may take.
+/// Policy for syncing the journal to stable storage. Killing the process loses nothing under any
+/// policy. They differ in what a power cut may lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fsync {
-    /// Before an operation is acknowledged. A power cut loses nothing that was.
+    /// Syncs before an operation is acknowledged. A power cut loses nothing acknowledged.
     Always,
-    /// So many milliseconds apart. A power cut loses at most what came in since.
+    /// Syncs at this interval, in milliseconds. A power cut loses at most what arrived since the
+    /// last sync.
     Interval(u64),
-    /// When the system likes.
+    /// Leaves syncing to the operating system.
     Never,
 }
 
-/// The interval of a plain `interval`.
+/// The interval, in milliseconds, of a plain `interval`.
 const DEFAULT_INTERVAL_MS: u64 = 1_000;
 
-/// Why a text is not a sync policy.
+/// Error of a text that is not a sync policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a sync policy: it must be always, never, interval or interval:MILLISECONDS")]
 pub struct ParseFsyncError(String);
@@ -49,50 +50,48 @@ impl FromStr for Fsync {
     }
 }
 
-/// What the thread must sync next: the current file, and the last entry that is in it.
+/// The source of files to sync.
 pub(super) trait SyncTarget: Send + Sync + 'static {
-    /// The file to sync, and the number of the last entry that this covers.
+    /// Returns the file to sync, and the number of the last entry that this sync covers.
     fn target(&self) -> (Arc<File>, u64);
-    /// Syncing failed, so what was written may be lost: take nothing more.
+    /// Reports a failed sync. Entries may be lost, so the target must accept no more.
     fn fail(&self, problem: &SyncError);
 }
 
-/// The syncing thread and those who wait for it.
+/// The syncing thread and the state shared with its waiters.
 #[derive(Debug)]
 pub(super) struct Syncer {
-    /// When to sync.
     policy: Fsync,
-    /// What the thread and the askers share.
     shared: Arc<SyncState>,
-    /// The thread, unless the policy is `never`.
+    /// `None` if the policy is `never`.
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct SyncState {
-    /// What the thread is asked to do.
+    /// Requests to the thread.
     asked: Mutex<PendingSync>,
     /// Wakes the thread.
     wake: Condvar,
-    /// How far it came.
+    /// Progress of the thread.
     synced: watch::Sender<SyncProgress>,
-    /// Syncs so far.
+    /// Number of syncs so far.
     count: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct PendingSync {
-    /// Sync at least up to this entry.
+    /// Entry up to which a sync is requested.
     up_to: u64,
-    /// Sync a last time and end.
+    /// Requests a last sync and the end of the thread.
     stop: bool,
 }
 
 #[derive(Debug, Default)]
 struct SyncProgress {
-    /// Everything up to this entry is on stable storage.
+    /// Entry up to which everything is on stable storage.
     up_to: u64,
-    /// Why nothing more will be.
+    /// Set once a sync has failed. Nothing more is synced after that.
     failed: Option<SyncError>,
 }
 
@@ -119,7 +118,8 @@ impl Syncer {
         Ok(Self { policy, shared, thread })
     }
 
-    /// Waits until the entry is as safe as the policy promises: at once, unless that is `always`.
+    /// Waits until the entry is as safe as the policy promises. Returns at once unless that is
+    /// `always`.
     pub(super) async fn durable(&self, number: u64) -> Result<(), SyncError> {
         if self.policy != Fsync::Always {
             return Ok(());
@@ -139,7 +139,7 @@ impl Syncer {
         }
     }
 
-    /// How many syncs there were.
+    /// Returns the number of syncs so far.
     #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         self.shared.count.load(Ordering::Relaxed)
@@ -151,7 +151,7 @@ impl Drop for Syncer {
         self.shared.asked().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It panics on a bug only, and the journal is closing anyway.
+            // The thread panics only on a bug, and the journal is closing anyway.
             let _ = thread.join();
         }
     }
@@ -170,7 +170,7 @@ impl SyncState {
             if up_to > done {
                 self.count.fetch_add(1, Ordering::Relaxed);
                 if let Err(problem) = file.sync_data() {
-                    // The system may have dropped the pages that it could not write, so a second
+                    // The system may have dropped the pages that it could not write, so a later
                     // sync that succeeds would prove nothing.
                     let problem = SyncError(problem.to_string());
                     target.fail(&problem);
@@ -186,7 +186,7 @@ impl SyncState {
         }
     }
 
-    /// Waits until it is time to sync. True when it is for the last time.
+    /// Waits until it is time to sync. Returns true for the last sync.
     fn wait(&self, policy: Fsync, done: u64) -> bool {
         let asked = self.asked();
         let asked = match policy {

@@ -1,4 +1,4 @@
-//! The body of an answer: whole, or a stream of frames.
+//! The body of a response: one buffer, or a stream of chunks.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,27 +8,27 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// The next chunk of a stream and the source of the ones behind it; `None` at its end.
+/// The next chunk of a stream and the source of the rest; `None` at its end.
 type NextChunk = Option<(Bytes, Box<dyn Chunks>)>;
 
-/// A source of chunks that gives itself back with each one, so that the future owns all it needs.
+/// A source of chunks. It returns itself with each chunk, so that the future owns all it needs.
 pub(crate) trait Chunks: Send {
     /// Waits for the next chunk.
     fn next(self: Box<Self>) -> Pin<Box<dyn Future<Output = NextChunk> + Send>>;
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum ResponseBody {
-    /// All of it.
+    /// The complete body.
     Whole(Bytes),
-    /// Chunks as they come.
+    /// Chunks as they arrive.
     Stream(Pin<Box<dyn Future<Output = NextChunk> + Send>>),
-    /// Nothing more.
+    /// The end of the body.
     Done,
 }
 
 impl ResponseBody {
-    /// A body that lasts as long as its source.
+    /// Creates a body that lasts as long as its source.
     pub(crate) fn stream(source: Box<dyn Chunks>) -> Self {
         Self::Stream(source.next())
     }

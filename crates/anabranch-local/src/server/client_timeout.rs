@@ -1,17 +1,18 @@
-//! How long a client may keep the server waiting.
+//! Limits on how long a client may keep the server waiting.
 //!
 //! | the server waits for                     | a client that makes it wait too long         |
 //! |------------------------------------------|----------------------------------------------|
-//! | the whole head of a request              | loses its connection                         |
+//! | a complete request head                  | loses its connection                         |
 //! | the next bytes of a body (`route::read`) | is answered 408                              |
-//! | the socket to take more of a reply       | loses its connection                         |
+//! | the socket to accept more of a reply     | loses its connection                         |
 //! | an HTTP/2 window for more of a reply     | loses that stream; others of the connection  |
-//! |                                          | go on                                        |
+//! |                                          | continue                                     |
 //! | the answer to an HTTP/2 ping             | loses its connection                         |
 //!
-//! A connection that rests between two requests is left alone. In HTTP/2 its client is pinged after
-//! each such time without a whole frame, and can't answer within a header block. Other waits are
-//! counted in ticks of a quarter of the limit, so they last one to one and a quarter of it.
+//! A connection that is idle between two requests is left alone. In HTTP/2 the server pings the
+//! client after each such time without a complete frame; a client in the middle of a header block
+//! cannot answer. Other waits are counted in ticks of a quarter of the limit, so they last between
+//! 1 and 1.25 times the limit.
 
 use std::future::Future;
 use std::io;
@@ -28,21 +29,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::ResponseBody;
 
-/// How long a client may keep the server waiting, unless the options say otherwise.
+/// Default limit on how long a client may keep the server waiting.
 pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
-/// Ticks of a wait that is too long.
+/// Number of ticks in the limit.
 const TICKS: u32 = 4;
-/// Bytes of a reply that are handed to an HTTP/2 stream at once. The rest waits until the client
-/// has opened a window for it.
+/// Number of bytes of a reply passed to an HTTP/2 stream at once. The rest waits until the client
+/// opens a window for it.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A wait: 0 while there is none, else one more than the ticks that it has lasted.
+/// A wait: 0 if there is none, else the number of ticks that it has lasted plus one.
 #[derive(Debug, Default)]
 struct WaitTicks(AtomicU32);
 
 impl WaitTicks {
     fn begin(&self) {
-        // A wait that has begun goes on.
+        // Does not restart a wait in progress.
         let _ = self.0.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -50,7 +51,7 @@ impl WaitTicks {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Begins at an outcome that is pending, and ends at one that is not.
+    /// Begins a wait on a pending outcome, and ends it on a ready one.
     fn note<T>(&self, outcome: Poll<T>) -> Poll<T> {
         match outcome {
             Poll::Pending => self.begin(),
@@ -59,7 +60,7 @@ impl WaitTicks {
         outcome
     }
 
-    /// Counts a tick. Returns whether the wait was too long.
+    /// Counts a tick. Returns true if the wait has exceeded the limit.
     fn tick(&self) -> bool {
         let add = |ticks: u32| (ticks > 0).then(|| ticks.saturating_add(1));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
@@ -67,26 +68,27 @@ impl WaitTicks {
     }
 }
 
-/// What one connection keeps the server waiting for.
+/// Waits of the server for the client of one connection.
 #[derive(Debug)]
 pub(super) struct ClientTimer {
-    /// How long a wait may last.
+    /// Maximum duration of a wait.
     limit: Duration,
-    /// For the head of a request.
+    /// Wait for the head of a request.
     head: WaitTicks,
-    /// For the socket to take bytes.
+    /// Wait for the socket to accept bytes.
     write: WaitTicks,
-    /// For the socket to take what a layer above it holds. Apart from `write`, because a socket
-    /// without such a layer has always been flushed.
+    /// Wait for the socket to accept the bytes that a layer above it buffers. Separate from
+    /// `write`, because flushing a socket without such a layer always succeeds at once and would
+    /// end that wait.
     flush: WaitTicks,
-    /// Requests that are not answered yet.
+    /// Number of requests not yet answered.
     requests: AtomicUsize,
-    /// Whether it speaks HTTP/2, whose frames between requests are no head.
+    /// True on an HTTP/2 connection, whose frames between requests are not a request head.
     http2: AtomicBool,
 }
 
 impl ClientTimer {
-    /// A connection that was just accepted: its first request has to come.
+    /// Starts the timer of a newly accepted connection, which waits for its first request.
     pub(super) fn new(limit: Duration, http2: bool) -> Arc<Self> {
         let (head, write, flush) =
             (WaitTicks::default(), WaitTicks::default(), WaitTicks::default());
@@ -95,7 +97,7 @@ impl ClientTimer {
         Arc::new(Self { limit, head, write, flush, requests, http2 })
     }
 
-    /// A request has come.
+    /// Records the arrival of a request.
     pub(super) fn request(self: &Arc<Self>, version: Version) -> OpenRequest {
         self.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -103,17 +105,17 @@ impl ClientTimer {
         OpenRequest(Arc::clone(self))
     }
 
-    /// How long a wait may last.
+    /// Returns the maximum duration of a wait.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Whether HTTP/2 was agreed on, or a request of it has come.
+    /// Returns true if HTTP/2 was negotiated or an HTTP/2 request has arrived.
     pub(super) fn speaks_http2(&self) -> bool {
         self.http2.load(Ordering::Relaxed)
     }
 
-    /// Bytes have come. Between two requests they begin the head of the next one.
+    /// Records the arrival of bytes. Between two requests they begin the head of the next one.
     fn received(&self) {
         let is_head = self.requests.load(Ordering::Relaxed) == 0;
         if is_head && !self.speaks_http2() {
@@ -121,17 +123,17 @@ impl ClientTimer {
         }
     }
 
-    /// Waits until the client has kept the server waiting for too long.
+    /// Returns once the client has kept the server waiting for too long.
     pub(super) async fn wait_overdue(&self) {
         while {
             tokio::time::sleep(self.limit / TICKS).await;
-            // Each of them counts.
+            // Every wait must be ticked, so this must not stop at the first overdue one.
             ![&self.head, &self.write, &self.flush].map(WaitTicks::tick).contains(&true)
         } {}
     }
 }
 
-/// A request that is not answered yet.
+/// A request not yet answered.
 pub(super) struct OpenRequest(Arc<ClientTimer>);
 
 impl Drop for OpenRequest {
@@ -140,7 +142,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A connection whose waits are counted.
+/// A connection that records its waits in a [`ClientTimer`].
 pub(super) struct TimedConnection<S> {
     stream: S,
     pace: Arc<ClientTimer>,
@@ -205,12 +207,12 @@ tokio::task_local! {
     static WINDOW: Arc<ReplyWindow>;
 }
 
-/// Whether the client of an HTTP/2 stream takes what it is sent.
+/// Tracks whether the client of an HTTP/2 stream accepts the reply.
 #[derive(Debug, Default)]
 pub(super) struct ReplyWindow(WaitTicks);
 
 impl ReplyWindow {
-    /// Runs the task of an HTTP/2 stream, and drops it if its client does not read the reply: that
+    /// Runs the task of an HTTP/2 stream. Drops it if the client does not read the reply, which
     /// resets the stream.
     pub(super) async fn watch(limit: Duration, stream: impl Future<Output = ()>) {
         let window = Arc::new(Self::default());
@@ -222,7 +224,7 @@ impl ReplyWindow {
         }
     }
 
-    /// Waits until a part of the reply has waited for too long.
+    /// Returns once a part of the reply has waited for too long.
     async fn wait_stalled(&self, limit: Duration) {
         while {
             tokio::time::sleep(limit / TICKS).await;
@@ -231,25 +233,26 @@ impl ReplyWindow {
     }
 }
 
-/// A reply that knows whether its client takes it.
+/// A reply that tracks whether its client accepts it.
 pub(super) struct TimedReply {
     reply: ResponseBody,
-    /// What the client has not opened a window for.
+    /// The bytes not yet passed to the stream.
     rest: Bytes,
-    /// The stream's window, in HTTP/2.
+    /// The window of the HTTP/2 stream; `None` in HTTP/1.1.
     window: Option<Arc<ReplyWindow>>,
     _request: OpenRequest,
 }
 
 impl TimedReply {
-    /// The reply to a request, made in the task that answers it.
+    /// Wraps the reply to a request. Must run in the task that answers the request.
     pub(super) fn new(reply: ResponseBody, version: Version, request: OpenRequest) -> Self {
         let window = (version == Version::HTTP_2).then(|| WINDOW.try_with(Arc::clone).ok());
         Self { reply, rest: Bytes::new(), window: window.flatten(), _request: request }
     }
 
-    /// Takes the next piece from the rest. The last byte of a reply is a piece by itself: it leaves
-    /// once the client has a window for all before it, so a reply that is left unread does not.
+    /// Takes the next piece from the rest. The last byte of a reply is a piece by itself. It is
+    /// sent only once the client has a window for everything before it, so a reply that is left
+    /// unread does not end.
     fn piece(&mut self) -> Bytes {
         let mut length = self.rest.len().min(PIECE_BYTES);
         if length == self.rest.len() && length > 1 && self.reply.is_end_stream() {
@@ -281,8 +284,8 @@ impl Body for TimedReply {
             }
         }
         let piece = self.piece();
-        // It is followed by the next one, or by the end of the task, once the client has a window
-        // for it.
+        // The wait ends with the next piece, or with the end of the task, once the client has a
+        // window for this one.
         window.0.begin();
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

@@ -1,8 +1,9 @@
-//! CloudWatch's `PutMetricData`, accepted and counted, so that clients with metrics on don't fail.
+//! CloudWatch's `PutMetricData`, accepted and counted, so that clients that send metrics do not
+//! fail.
 //!
-//! SDKs speak three protocols: JSON 1.0, the Query protocol (a form body, an XML answer) and
-//! RPC v2 CBOR, each of them packed with gzip where it is large. What can't be read is counted as a
-//! call without data. The newest data of JSON and CBOR are kept, for tests to look at.
+//! SDKs use three protocols: JSON 1.0, the Query protocol (a form body, an XML answer) and RPC v2
+//! CBOR. Large bodies are compressed with gzip. An unreadable body counts as a call without data.
+//! The newest data sent as JSON and CBOR are kept for inspection by tests.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,9 +16,9 @@ use serde_json::Value;
 
 use crate::lock;
 
-/// Data that are kept.
+/// Number of metric data kept.
 const KEPT: usize = 10_000;
-/// What a packed body may unpack to: more than the service takes.
+/// Maximum size of a decompressed body. It is more than the service accepts.
 const UNPACKED_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The protocol of a CloudWatch request.
@@ -31,19 +32,19 @@ pub(crate) enum CloudWatchProtocol {
     Rpc,
 }
 
-/// What came in.
+/// The metrics received so far.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedMetrics {
-    /// Calls of `PutMetricData`.
+    /// Number of calls of `PutMetricData`.
     calls: AtomicU64,
-    /// Metric data in those calls, where the body could be read.
+    /// Number of metric data in those calls, where the body was readable.
     data: AtomicU64,
-    /// The newest of them, each with its namespace.
+    /// The newest data, each with its namespace.
     newest: Mutex<VecDeque<Value>>,
 }
 
-/// A body as it was before it was packed. One that can't be unpacked stays as it is, and holds
-/// nothing readable.
+/// Decompresses a body. Returns it unchanged if it is not compressed or cannot be decompressed; in
+/// that case it is unreadable later.
 fn unpacked(body: &[u8]) -> Cow<'_, [u8]> {
     if !body.starts_with(b"\x1f\x8b") {
         return Cow::Borrowed(body);
@@ -56,7 +57,7 @@ fn unpacked(body: &[u8]) -> Cow<'_, [u8]> {
 }
 
 impl ReceivedMetrics {
-    /// The newest data, oldest first: as they came, with their `Namespace`.
+    /// Returns the newest data, oldest first, unchanged except for the added `Namespace`.
     pub(crate) fn newest(&self) -> Vec<Value> {
         lock::lock(&self.newest).iter().cloned().collect()
     }
@@ -79,12 +80,12 @@ impl ReceivedMetrics {
         count
     }
 
-    /// Calls and metric data so far.
+    /// Returns the number of calls and of metric data so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.data.load(Ordering::Relaxed))
     }
 
-    /// Takes one call: the content type and the body of its answer.
+    /// Accepts one call. Returns the content type and the body of its answer.
     pub(crate) fn accept(
         &self,
         protocol: CloudWatchProtocol,
@@ -116,7 +117,7 @@ fn query_data(body: &[u8]) -> usize {
     body.split(|byte| *byte == b'&').filter(|field| name(field)).count()
 }
 
-/// Each datum has one `MetricName`.
+/// Returns true for a `MetricName` field. Each datum has exactly one.
 fn is_name(field: &[u8]) -> bool {
     let key = field.split(|byte| *byte == b'=').next().unwrap_or_default();
     key.ends_with(b".MetricName")

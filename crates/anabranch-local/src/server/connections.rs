@@ -1,18 +1,18 @@
-//! Counts of the connections of a port.
+//! Connection counts of a port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Connections of one port of a local stream.
+/// Connection counts of one port of a local stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Connections {
-    /// Accepted since the start, those included whose TLS handshake failed.
+    /// Connections accepted since the start, including those whose TLS handshake failed.
     pub accepted: u64,
-    /// Open now.
+    /// Connections open now.
     pub open: u64,
 }
 
-/// The counts while they change.
+/// The counts, while connections open and close.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     accepted: AtomicU64,
@@ -20,21 +20,21 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Counts a new connection, which is open until the guard is dropped.
+    /// Counts a new connection. It counts as open until the guard is dropped.
     pub(super) fn accepted(self: &Arc<Self>) -> OpenConnection {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         OpenConnection(Arc::clone(self))
     }
 
     pub(super) fn now(&self) -> Connections {
-        // Read first, so that no connection is closed and not yet accepted.
+        // Loaded first, so that it cannot exceed `accepted`.
         let closed = self.closed.load(Ordering::Acquire);
         let accepted = self.accepted.load(Ordering::Relaxed);
         Connections { accepted, open: accepted.saturating_sub(closed) }
     }
 }
 
-/// A connection that is open.
+/// Guard of an open connection.
 #[derive(Debug)]
 pub(super) struct OpenConnection(Arc<Counter>);
 

@@ -1,6 +1,6 @@
 //! The control endpoint under `/_anabranch/`: state, faults, clock, resharding, iterators.
 //!
-//! `docs/local.md` documents it. Bodies are JSON; a refusal is `{"error": "what is wrong"}`.
+//! Documented in `docs/local.md`. Bodies are JSON; a refusal is `{"error": "what is wrong"}`.
 
 use http::{Method, Response};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use crate::fault::{FaultEffect, FaultRule};
 use crate::op::Operation;
 use crate::stream::Stream;
 
-/// Answers a request of the control endpoint.
+/// Answers a request to the control endpoint.
 pub(super) fn answer(
     service: &Service,
     method: &Method,
@@ -29,7 +29,7 @@ pub(super) fn answer(
     reply::whole(status, "application/json", format!("{answer}\n"))
 }
 
-/// Why a request was refused.
+/// A refused request: its HTTP status and the reason.
 struct ControlRefusal {
     status: u16,
     error: String,

@@ -1,4 +1,5 @@
-//! From the name of a Kinesis operation to the engine, and back to a body.
+//! Dispatch of Kinesis operations: decodes a request by the operation's name, calls the engine and
+//! encodes the reply.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -43,12 +44,12 @@ pub(super) async fn answer(
     }
 }
 
-/// A panic inside one request is that request's failure, and nobody else's.
+/// Runs `work` and turns a panic into an internal error, so that it fails only this request.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(ApiError::internal()))
 }
 
-/// Carries out one operation: the body of its reply.
+/// Runs one operation and returns the encoded reply.
 fn run(
     engine: &Engine,
     operation: &str,
@@ -97,17 +98,15 @@ fn run(
         Operation::UpdateMaxRecordSize => cold!(update_max_record_size),
         Operation::EnableEnhancedMonitoring => cold!(enable_enhanced_monitoring),
         Operation::DisableEnhancedMonitoring => cold!(disable_enhanced_monitoring),
-        // It has a body of its own and never comes here.
+        // `answer` handles it before, because its reply is a stream.
         Operation::SubscribeToShard => Err(ApiError::internal()),
     }
 }
 
-/// The body of a request that serde reads.
+/// An encoded request body.
 #[derive(Clone, Copy)]
 pub(super) struct OperationCall<'a> {
-    /// The content type.
     pub(super) encoding: Encoding,
-    /// The bytes.
     pub(super) body: &'a [u8],
 }
 
@@ -127,7 +126,7 @@ impl OperationCall<'_> {
     ) -> Result<Vec<u8>, ApiError> {
         let reply = operation(self.request()?)?;
         let reply = serde_json::to_value(reply).map_err(|_| ApiError::internal())?;
-        // Operations without a reply have no body at all, as AWS answers them.
+        // An operation without a reply has an empty body, as on AWS.
         Ok(match (self.encoding, reply) {
             (_, serde_json::Value::Null) => Vec::new(),
             (Encoding::Json, reply) => reply.to_string().into_bytes(),

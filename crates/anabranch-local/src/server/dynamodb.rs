@@ -1,4 +1,5 @@
-//! DynamoDB on the same port, so that a KCL application needs one process: dynoxide, embedded.
+//! DynamoDB on the same port, by embedding dynoxide, so that a KCL application needs only one
+//! process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -8,11 +9,12 @@ use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The tables beside the streams.
+/// The DynamoDB tables of a local stream.
 pub(crate) struct Tables {
-    /// The database; clones share it.
+    /// Clones share the database.
     database: Database,
-    /// On disk a call may block on the file, so it leaves the server's threads.
+    /// True if the tables are in a file. A call may then block on the file, so it runs outside the
+    /// server's async threads.
     on_disk: bool,
 }
 
@@ -20,20 +22,20 @@ pub(crate) struct Tables {
 pub(crate) type DynamoAnswer = (u16, String);
 
 impl Tables {
-    /// Tables that live as long as the process.
+    /// Creates tables in memory, which live as long as the process.
     pub(crate) fn in_memory() -> Result<Self, String> {
         let database = Database::memory().map_err(|error| error.to_string())?;
         Ok(Self { database, on_disk: false })
     }
 
-    /// Tables in a file, made if it is missing.
+    /// Opens tables in a file, and creates the file if it is missing.
     pub(crate) fn on_disk(file: &Path) -> Result<Self, String> {
         let path = file.to_str().ok_or("the path is not UTF-8")?;
         let database = Database::new(path).map_err(|error| error.to_string())?;
         Ok(Self { database, on_disk: true })
     }
 
-    /// Carries out one operation.
+    /// Runs one operation.
     pub(crate) async fn call(&self, operation: &str, body: Bytes) -> DynamoAnswer {
         if !self.on_disk {
             let call = AssertUnwindSafe(|| run(&self.database, operation, &body));
@@ -61,7 +63,7 @@ fn run(database: &Database, operation: &str, body: &[u8]) -> DynamoAnswer {
     }
 }
 
-/// `None` for an operation that dynoxide does not have.
+/// Returns `None` for an operation that dynoxide does not support.
 fn dispatch(
     database: &Database,
     operation: &str,
@@ -115,8 +117,9 @@ fn serve<Q: DeserializeOwned, R: Serialize>(
         .map_err(|error| DynoxideError::InternalServerError(error.to_string()))
 }
 
-/// DynamoDB says "validation" to what is missing and "serialization" to what has the wrong type.
-/// dynoxide's own readers mark the kind by a prefix of the message.
+/// Returns DynamoDB's error for an unreadable request: a validation error for a missing field, a
+/// serialization error for a wrong type. dynoxide's own parsers mark the kind by a prefix of the
+/// message.
 fn unreadable(message: &str) -> DynoxideError {
     let place = message.rfind(" at line ").unwrap_or(message.len());
     let message = &message[..place];

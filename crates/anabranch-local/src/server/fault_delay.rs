@@ -1,4 +1,4 @@
-//! Delays by fault rules: a request waits before the engine sees it.
+//! Delays by fault rules, before the engine sees a request.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::op::{self, Operation};
 use crate::wire;
 
-/// The fields by which a rule may choose a request.
+/// The fields by which a rule may select a request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct FaultFields {
@@ -30,7 +30,7 @@ struct FaultFields {
 }
 
 impl FaultFields {
-    /// The stream that the request is about, however it names it.
+    /// Returns the stream of the request, from its name or from any of the ARNs.
     fn stream(&self) -> StreamRef<'_> {
         let arns = [&self.stream_arn, &self.consumer_arn, &self.resource_arn];
         let mut arns = arns.into_iter().flatten().filter_map(|arn| arn::parse(arn));
@@ -39,13 +39,13 @@ impl FaultFields {
     }
 }
 
-/// Waits as long as the rules say, by the engine's clock. Without rules it costs nothing.
+/// Waits by the engine's clock as long as the rules say. Returns at once if there are no rules.
 pub(super) async fn delay(engine: &Engine, operation: &str, encoding: Encoding, body: &[u8]) {
     if engine.faults().list().is_empty() {
         return;
     }
     let Ok(operation) = operation.parse() else { return };
-    // A body that can't be read is refused later, with the reason.
+    // A body that cannot be read is refused later, with the reason.
     let ms = match operation {
         Operation::PutRecords => put_records(encoding, body)
             .map(|put| engine.put_delay_ms(operation, &put.stream, &put.records)),
@@ -84,12 +84,12 @@ fn fields(encoding: Encoding, body: &[u8]) -> FaultFields {
     }
 }
 
-/// The delay of a request that names its shard, its iterator, its list, or none.
+/// Returns the delay of a request that has no records, in milliseconds.
 fn other(engine: &Engine, operation: Operation, fields: &FaultFields) -> u64 {
     let shards = [&fields.shard_id, &fields.shard_to_split, &fields.shard_to_merge];
     let shard = shards.into_iter().flatten().next();
     let iterator = fields.shard_iterator.as_deref();
-    // Further pages of a list of shards name their stream by the token alone.
+    // Later pages of a shard list name their stream only in the token.
     let token = fields.next_token.as_deref().filter(|_| operation == Operation::ListShards);
     let listed = token.and_then(|token| engine.listed_stream(token));
     let stream = listed.as_deref().map_or_else(|| fields.stream(), StreamRef::named);

@@ -7,11 +7,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Time that a client has to complete the handshake.
+/// Time limit for the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First byte of every TLS handshake: the record type of a `ClientHello`.
 const HANDSHAKE_RECORD: u8 = 22;
-/// Bytes of a plain request that are read before it is refused.
+/// Maximum number of bytes read from a plain request before it is refused.
 const REFUSED_BYTES: usize = 16 * 1024;
 
 /// The answer to a request without TLS.
@@ -21,7 +21,7 @@ content-length: 51\r\n\
 connection: close\r\n\r\n\
 This port speaks TLS: use https:// in the endpoint\n";
 
-/// Completes a handshake. `None` if the client does not, or does not within the time-out.
+/// Completes a handshake. Returns `None` if the client fails to, or exceeds the time limit.
 pub(super) async fn accept(
     acceptor: &TlsAcceptor,
     mut socket: TcpStream,
@@ -40,12 +40,12 @@ pub(super) async fn accept(
     tokio::time::timeout(HANDSHAKE_TIMEOUT, shaken).await.ok().flatten()
 }
 
-/// Tells a client that it forgot TLS.
+/// Tells a client in plain HTTP that this port requires TLS.
 async fn refuse(socket: &mut TcpStream) {
-    // What is left unread makes the system reset the connection, and the answer may be lost.
+    // Unread bytes would make the system reset the connection, which may lose the answer.
     let mut request = vec![0; REFUSED_BYTES];
     let _ = socket.read(&mut request).await;
-    // The client may be gone.
+    // Errors are ignored, because the client may be gone.
     let _ = socket.write_all(SPEAK_TLS).await;
     let _ = socket.shutdown().await;
 }

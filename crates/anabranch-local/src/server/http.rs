@@ -1,4 +1,4 @@
-//! Sockets and connections: HTTP/1.1 and HTTP/2 on each port, by ALPN with TLS and by prior
+//! Sockets and connections. Each port speaks HTTP/1.1 and HTTP/2: by ALPN with TLS, by prior
 //! knowledge without.
 
 use std::future::Future;
@@ -24,19 +24,20 @@ use super::handshake;
 use super::lingering_close::LingeringClose;
 use super::route::{ReplyDropped, Service, answer};
 
-/// How long requests in flight may take to finish once a stop was asked for.
+/// Grace period for requests in flight after a stop is requested.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-/// Pause after an accept that failed, which is nearly always a lack of file descriptors.
+/// Pause after a failed accept, which is nearly always caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How connections are treated.
+/// Options for HTTP connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HttpOptions {
-    /// How long a client may keep the server waiting.
+    /// Maximum time that a client may keep the server waiting.
     pub(crate) client_timeout: Duration,
-    /// Concurrent HTTP/2 streams of one connection. `None`: hyper's default, 200.
+    /// Maximum number of concurrent HTTP/2 streams on one connection. `None`: hyper's default, 200.
     pub(crate) max_concurrent_streams: Option<u32>,
-    /// Requests of one connection after which it gets a GOAWAY.
+    /// Number of requests on one connection after which it is shut down gracefully. `None`:
+    /// unlimited.
     pub(crate) goaway_after: Option<u64>,
 }
 
@@ -49,13 +50,14 @@ impl Default for HttpOptions {
 /// A port to serve.
 pub(super) struct ServedPort {
     pub(super) listener: TcpListener,
-    /// Makes the port speak TLS.
+    /// `Some` if the port requires TLS.
     pub(super) acceptor: Option<TlsAcceptor>,
     pub(super) options: HttpOptions,
     pub(super) connections: Arc<Counter>,
 }
 
-/// Accepts connections until a stop is asked for, then lets the open ones finish.
+/// Accepts connections until a stop is requested. Then waits up to [`STOP_GRACE`] for the open ones
+/// to finish.
 pub(super) async fn serve(
     port: ServedPort,
     service: Arc<Service>,
@@ -92,7 +94,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits until a stop is asked for, or nobody is left who could ask.
+/// Waits until a stop is requested or its sender is dropped.
 pub(super) async fn asked(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|asked| *asked).await;
 }
@@ -106,8 +108,9 @@ struct HttpSession {
 
 impl HttpSession {
     async fn run(mut self, socket: TcpStream, acceptor: Option<TlsAcceptor>) {
-        // Without this a 10 MB answer to Node takes seconds: its small HTTP/2 window and Nagle's
-        // algorithm wait for each other. A socket that refuses it is already closed.
+        // Without this, a 10 MB answer to Node takes seconds, because its small HTTP/2 window and
+        // Nagle's algorithm wait for each other. A socket that refuses the option is already
+        // closed.
         let _ = socket.set_nodelay(true);
         let Some(acceptor) = acceptor else { return self.serve(socket, false).await };
         let accepted = tokio::select! {
@@ -120,7 +123,7 @@ impl HttpSession {
         self.serve(stream, http2).await;
     }
 
-    /// Serves a connection, which may have said already that it speaks HTTP/2.
+    /// Serves a connection. `http2` is true if HTTP/2 was negotiated by ALPN.
     async fn serve<I>(mut self, stream: I, http2: bool)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -128,7 +131,7 @@ impl HttpSession {
         let limit = self.options.client_timeout;
         let (streams, pace) = (StreamTasks::new(limit), ClientTimer::new(limit, http2));
         let mut http = auto::Builder::new(streams.clone());
-        // Pings find out clients that are dead, at rest or within a header block.
+        // Pings detect dead clients, both idle and in the middle of a header block.
         let mut http2 = http.http2();
         http2.timer(TokioTimer::new()).keep_alive_interval(limit).keep_alive_timeout(limit);
         if let Some(most) = self.options.max_concurrent_streams {
@@ -162,7 +165,8 @@ impl HttpSession {
                 biased;
                 () = last_request => {
                     connection.as_mut().graceful_shutdown();
-                    // An error here is a client that went away, which is no concern of the server.
+                    // An error here means that the client went away, which does not concern the
+                    // server.
                     let _ = connection.as_mut().await;
                 }
                 _ = connection.as_mut() => {}
@@ -178,7 +182,7 @@ impl HttpSession {
     }
 }
 
-/// The requests that one connection may make before it gets a GOAWAY.
+/// The number of requests that one connection may make before it is shut down gracefully.
 struct RequestBudget {
     left: Option<AtomicU64>,
     spent: Notify,
@@ -191,13 +195,14 @@ impl RequestBudget {
 
     /// Counts a request.
     fn spend(&self) {
-        // A client may send more before it sees the GOAWAY; the count wraps and means nothing then.
+        // A client may send more requests before it sees the GOAWAY. The count then wraps and is
+        // meaningless.
         if self.left.as_ref().is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) == 1) {
             self.spent.notify_one();
         }
     }
 
-    /// Waits for the last request of the budget.
+    /// Waits until the last request of the budget has arrived.
     async fn spent(&self) {
         self.spent.notified().await;
     }
@@ -207,7 +212,7 @@ impl RequestBudget {
 #[derive(Clone)]
 struct StreamTasks {
     tasks: Arc<Mutex<JoinSet<()>>>,
-    /// How long a client may leave a reply unread.
+    /// Maximum time that a client may leave a reply unread.
     limit: Duration,
 }
 
@@ -220,7 +225,7 @@ impl StreamTasks {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the tasks that the connection left behind; they see its end by themselves.
+    /// Waits for the tasks that the connection left behind. They notice its end by themselves.
     async fn finish(self) {
         let mut tasks = std::mem::take(&mut *self.lock());
         while tasks.join_next().await.is_some() {}

@@ -1,8 +1,8 @@
-//! The end of an HTTP/2 connection: the client closes first.
+//! Lingering close of HTTP/2 connections: the server waits for the client to close first.
 //!
 //! The JavaScript SDK sends a GOAWAY with each request and closes once its application has read the
-//! reply. Node drops what is not yet read when the server closes a TLS connection before that.
-//! Without TLS a window that the client opens for the last bytes would be answered with a reset,
+//! reply. If the server closes a TLS connection before that, Node drops everything not yet read.
+//! Without TLS, a window that the client opens for the last bytes would be answered with a reset,
 //! which drops them too.
 
 use std::future::Future;
@@ -18,15 +18,16 @@ use tokio::sync::watch;
 use super::client_timeout::ClientTimer;
 use super::http::asked;
 
-/// Time that a client has to close a connection on which everything was sent, at the most.
+/// Maximum time to wait for the client to close, once everything has been sent.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// An HTTP/2 stream whose shutdown waits for the peer's, for [`LINGER`], or for a stop of the server.
+/// A byte stream that delays its shutdown on HTTP/2 connections. It waits until the peer closes,
+/// until [`LINGER`] or the client timeout has passed, or until the server stops.
 pub(super) struct LingeringClose<S> {
     stream: S,
     pace: Arc<ClientTimer>,
     stop: watch::Receiver<bool>,
-    /// The end of the wait, from the begin of the shutdown.
+    /// The time limit of the wait, created when the shutdown begins.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -37,7 +38,7 @@ impl<S> LingeringClose<S> {
 }
 
 impl<S: AsyncRead + Unpin> LingeringClose<S> {
-    /// Waits until the peer has closed, or the wait is over.
+    /// Waits until the peer has closed or the wait is over.
     fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (mut stop, limit) = (self.stop.clone(), self.pace.limit().min(LINGER));
         let end = self.end.get_or_insert_with(|| {

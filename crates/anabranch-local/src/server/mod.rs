@@ -2,10 +2,10 @@
 //! and a second one for the same over TLS.
 //!
 //! ```text
-//! http (sockets) → route (body, target) → dispatch ─ Kinesis → Engine → reply
-//!  └ handshake                          ├ dynamodb   → dynoxide
-//!                                       ├ cloudwatch → counters
-//!                                       └ control    → faults, clock, state
+//! http (sockets) ─→ route (body, target) ┬→ dispatch   ─→ Engine ─→ reply      (Kinesis)
+//!  └ handshake (TLS)                     ├→ dynamodb   ─→ dynoxide
+//!                                        ├→ cloudwatch ─→ counters
+//!                                        └→ control    ─→ faults, clock, state
 //! ```
 
 mod http;
@@ -45,21 +45,19 @@ pub(crate) use self::cloudwatch::ReceivedMetrics;
 pub(crate) use self::dynamodb::Tables;
 pub(crate) use self::http::HttpOptions;
 
-/// The pause between two looks for records that are past retention, in milliseconds.
+/// Interval between checks for records past retention, in milliseconds.
 const FREE_MEMORY_EACH_MS: u64 = 60_000;
 
-/// A running server. Dropping it ends it at once; [`Server::stop`] lets requests finish.
+/// A running server. Dropping it stops it at once; [`Server::stop`] lets requests finish.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// The port without TLS.
     plain: ListeningPort,
-    /// The port with TLS.
     tls: Option<ListeningPort>,
-    /// What came in by `PutMetricData`.
+    /// Metrics received by `PutMetricData`.
     metrics: Arc<ReceivedMetrics>,
-    /// Says `true` when the server shall stop.
+    /// Set to `true` to stop the server.
     stop: watch::Sender<bool>,
-    /// The accept loops, which own all connections.
+    /// The accept loops, which own all connections, and the task that frees memory.
     tasks: JoinSet<()>,
 }
 
@@ -76,8 +74,8 @@ impl ListeningPort {
     }
 }
 
-/// Frees the memory of records that are past retention, by the engine's clock: a shard without puts
-/// and reads does not free its own.
+/// Periodically frees the memory of records past retention, by the engine's clock. A shard without
+/// puts and reads does not free its own.
 async fn free_memory(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
     loop {
         let due_ms = engine.clock().now_ms().saturating_add(FREE_MEMORY_EACH_MS);
@@ -126,32 +124,33 @@ impl Server {
         Ok(Self { plain, tls: tls_port, metrics, stop, tasks })
     }
 
-    /// Where the server listens without TLS.
+    /// Returns the address of the port without TLS.
     pub(crate) fn address(&self) -> SocketAddr {
         self.plain.address
     }
 
-    /// Where the server listens with TLS.
+    /// Returns the address of the port with TLS, if there is one.
     pub(crate) fn tls_address(&self) -> Option<SocketAddr> {
         self.tls.as_ref().map(|port| port.address)
     }
 
-    /// Connections of the port without TLS.
+    /// Returns the connection counts of the port without TLS.
     pub(crate) fn connections(&self) -> Connections {
         self.plain.connections.now()
     }
 
-    /// Connections of the port with TLS.
+    /// Returns the connection counts of the port with TLS, if there is one.
     pub(crate) fn tls_connections(&self) -> Option<Connections> {
         self.tls.as_ref().map(|port| port.connections.now())
     }
 
-    /// What came in by `PutMetricData`.
+    /// Returns the metrics received by `PutMetricData`.
     pub(crate) fn metrics(&self) -> &ReceivedMetrics {
         &self.metrics
     }
 
-    /// Takes no new requests, ends subscriptions, and waits for requests in flight.
+    /// Stops the server: accepts no new requests, ends subscriptions, and waits up to 5 s for
+    /// requests in flight.
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}

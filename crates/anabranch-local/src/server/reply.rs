@@ -1,4 +1,4 @@
-//! Answers: status, headers, ids, and error bodies in the content type that was asked.
+//! Responses: status, headers, ids, and error bodies in the encoding of the request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use super::target::Encoding;
 use crate::error::ApiError;
 use crate::wire::cbor::value::to_cbor;
 
-/// An answer with a whole body.
+/// Creates a response with a complete body.
 pub(crate) fn whole(
     status: u16,
     content_type: &'static str,
@@ -24,13 +24,13 @@ pub(crate) fn whole(
     response
 }
 
-/// An error of a Kinesis operation.
+/// Creates the response for an error of a Kinesis operation.
 pub(crate) fn error(error: &ApiError, encoding: Encoding) -> Response<ResponseBody> {
     let status = error.kind.http_status();
     whole(status, encoding.content_type(), error_body(error, encoding))
 }
 
-/// The body of an error. Where there is nothing to say, AWS leaves the message out.
+/// Encodes the body of an error. Omits an empty message, as AWS does.
 pub(crate) fn error_body(error: &ApiError, encoding: Encoding) -> Vec<u8> {
     let mut body = json!({"__type": error.kind.name()});
     if !error.message.is_empty() {
@@ -42,13 +42,13 @@ pub(crate) fn error_body(error: &ApiError, encoding: Encoding) -> Vec<u8> {
     }
 }
 
-/// Makes the ids that every answer carries. They are unique within a server and not secret, so a
-/// mixed counter serves.
+/// Generates the ids in the headers of every response. They are unique within a server and not
+/// secret, so a mixed counter suffices.
 #[derive(Debug, Default)]
 pub(crate) struct RequestIds(AtomicU64);
 
 impl RequestIds {
-    /// Puts the next ids on an answer.
+    /// Adds the next ids to a response.
     pub(crate) fn stamp(&self, response: &mut Response<ResponseBody>) {
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         let (high, low) = (mix(count * 2), mix(count * 2 + 1));
@@ -72,7 +72,8 @@ impl RequestIds {
     }
 }
 
-/// The finaliser of `SplitMix64`: neighbouring counters give unlike numbers, and no two the same.
+/// The finaliser of `SplitMix64`: maps neighbouring counters to dissimilar numbers, without
+/// collisions.
 fn mix(count: u64) -> u64 {
     let mut mixed = count.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! From a request to the service that answers it.
+//! Routing of a request to the service that answers it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,36 +20,37 @@ use crate::buffer;
 use crate::engine::Engine;
 use crate::error::{ApiError, ErrorKind};
 
-/// The largest request body: 10 MiB of records as base64, with room for keys and names.
+/// Maximum size of a request body: 10 MiB of records as base64, plus keys and names.
 const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// The slowest line over which a body may come, in bytes a second.
+/// The slowest rate at which a body may arrive, in bytes per second.
 const SLOWEST_LINE: u64 = 64 * 1024;
 
-/// Where CloudWatch clients send RPC v2 CBOR.
+/// Path prefix of CloudWatch requests in RPC v2 CBOR.
 const METRICS_PATH: &str = "/service/GraniteServiceVersion20100801/operation/";
 
-/// What the answers are made of.
+/// The shared state behind all requests.
 pub(crate) struct Service {
-    /// The streams.
+    /// The engine with the streams.
     pub(crate) engine: Arc<Engine>,
-    /// The DynamoDB tables beside them.
+    /// The DynamoDB tables.
     pub(crate) tables: Tables,
-    /// What came in by `PutMetricData`.
+    /// Metrics received by `PutMetricData`.
     pub(crate) metrics: Arc<ReceivedMetrics>,
-    /// The ids on every answer.
+    /// Generates the ids of responses.
     pub(crate) ids: RequestIds,
-    /// Connections without TLS.
+    /// Connection counts of the port without TLS.
     pub(crate) connections: Arc<Counter>,
-    /// Connections with TLS, if the server listens for them.
+    /// Connection counts of the port with TLS, if there is one.
     pub(crate) tls_connections: Option<Arc<Counter>>,
     /// Ends subscriptions when the server stops.
     pub(crate) stop: watch::Receiver<bool>,
-    /// How long a client may keep the server waiting.
+    /// Maximum time that a client may keep the server waiting.
     pub(crate) client_timeout: Duration,
 }
 
-/// The reply is lost on purpose: the connection (or the HTTP/2 stream) ends without an answer.
+/// Signals a reply that is lost on purpose: the connection (or the HTTP/2 stream) ends without an
+/// answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the reply was dropped by a fault rule")]
 pub(crate) struct ReplyDropped;
@@ -108,8 +109,8 @@ async fn route(
     }
 }
 
-/// An answer of DynamoDB. Its clients hold the body against the checksum in the header, and Go's
-/// complains about every answer that lacks it.
+/// Creates a DynamoDB response. Clients compare the body with the checksum in the header, and the
+/// Go SDK complains about every response without one.
 fn checked(status: u16, json: impl Into<Bytes>) -> Response<ResponseBody> {
     let json = json.into();
     let checksum = http::HeaderValue::from(crc32fast::hash(&json));
@@ -128,7 +129,7 @@ fn is_form(headers: &http::HeaderMap) -> bool {
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"))
 }
 
-/// The Query protocol: the operation is a field of the form.
+/// Answers a request of the Query protocol, in which the operation is a field of the form.
 fn query(service: &Service, body: &[u8]) -> Response<ResponseBody> {
     let action = body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"Action="));
     match action {
@@ -157,13 +158,13 @@ fn metrics(
     response
 }
 
-/// Why a body was not read.
+/// Reason why a body was not read.
 enum BodyError {
-    /// It is larger than any request may be.
+    /// The body exceeds [`BODY_MAX_BYTES`].
     TooLarge,
-    /// The client stopped in the middle of it.
+    /// The client stopped in the middle of the body.
     Cut,
-    /// The client keeps the server waiting for it.
+    /// The client keeps the server waiting for the body.
     Slow,
 }
 
@@ -184,8 +185,8 @@ impl BodyError {
     }
 }
 
-/// Reads a whole body into one buffer. Some of it has to come within each `stall`, and all of it at
-/// the rate of a slow line.
+/// Reads a whole body into one buffer. Some of it must arrive within each `stall`, and all of it at
+/// the rate of [`SLOWEST_LINE`].
 async fn read(body: Incoming, stall: Duration) -> Result<Bytes, BodyError> {
     let bytes = body.size_hint().upper().unwrap_or(BODY_MAX_BYTES as u64);
     let on_a_slow_line = Duration::from_millis(bytes.saturating_mul(1_000) / SLOWEST_LINE);

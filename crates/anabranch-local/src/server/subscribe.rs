@@ -1,7 +1,8 @@
-//! `SubscribeToShard`: a body of event-stream frames that lasts as long as the subscription.
+//! `SubscribeToShard`: a response body of event-stream frames that lasts as long as the
+//! subscription.
 //!
-//! What is wrong at the start is an HTTP error; what goes wrong later is a frame. The frames are
-//! made as the client reads them, so a slow client holds one event and not a queue of them.
+//! An error at the start is an HTTP error; a later one is a frame. Frames are made as the client
+//! reads them, so a slow client holds one event and not a queue of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,27 +52,27 @@ pub(super) fn answer(
 
 /// The frames of one subscription.
 struct SubscriptionFrames {
-    /// The engine, which says when records are durable.
+    /// Waits for records to become durable.
     engine: Arc<Engine>,
-    /// Where the events come from.
+    /// The source of the events.
     subscription: Subscription,
     /// Ends the frames when the server stops.
     stop: watch::Receiver<bool>,
-    /// What comes next.
+    /// The kind of the next frame.
     next: FrameState,
 }
 
 enum FrameState {
     /// The first frame, which clients wait for.
     InitialResponse,
-    /// Events, one after another.
+    /// An event.
     Event,
-    /// Nothing: an error has ended it.
+    /// No further frame, after an error.
     Nothing,
 }
 
 impl SubscriptionFrames {
-    /// The next frame; none at the end.
+    /// Returns the next frame, or `None` at the end.
     async fn frame(&mut self) -> Option<Vec<u8>> {
         match self.next {
             FrameState::InitialResponse => {
@@ -86,7 +87,7 @@ impl SubscriptionFrames {
                     event = self.subscription.next() => event,
                 };
                 match event? {
-                    // A subscriber must not act on what a power cut could still take back.
+                    // A subscriber must not act on records that a power cut could still lose.
                     Ok(event) => match self.engine.durable().await {
                         Ok(()) => Some(subscription::event(&event)),
                         Err(error) => {

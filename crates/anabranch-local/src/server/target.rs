@@ -1,8 +1,8 @@
-//! Which service and operation a request is for, and in which content type it speaks.
+//! The target of a request: its service, its operation and its encoding.
 
 use http::{HeaderMap, header};
 
-/// The content type of a Kinesis request, and so of its answer.
+/// The encoding of a Kinesis request and of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// `application/x-amz-json-1.1`, or 1.0, or plain JSON.
@@ -12,14 +12,14 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding that the request's content type names. A request without one is JSON: `curl`
-    /// sends a form type, and people try things with `curl`.
+    /// Returns the encoding that the content type names. Anything but CBOR counts as JSON, because
+    /// `curl` sends a form type by default, and people experiment with `curl`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         if kind.starts_with(b"application/x-amz-cbor") { Self::Cbor } else { Self::Json }
     }
 
-    /// The content type of an answer.
+    /// Returns the content type of a response.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/x-amz-json-1.1",
@@ -28,21 +28,21 @@ impl Encoding {
     }
 }
 
-/// The operation that a request names.
+/// The service and operation that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestTarget<'a> {
     /// An operation of Kinesis Data Streams.
     Kinesis(&'a str),
-    /// An operation of DynamoDB, or of DynamoDB Streams.
+    /// An operation of DynamoDB or DynamoDB Streams.
     DynamoDb(&'a str),
-    /// `PutMetricData` and its like, in one of the three protocols of CloudWatch.
+    /// An operation of CloudWatch, such as `PutMetricData`.
     CloudWatch(&'a str),
-    /// A service that is not here, or no target at all.
+    /// An unsupported service, or no target at all.
     Unknown,
 }
 
 impl<'a> RequestTarget<'a> {
-    /// Reads the `X-Amz-Target` header.
+    /// Parses the `X-Amz-Target` header.
     pub(crate) fn of(headers: &'a HeaderMap) -> Self {
         let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok());
         let Some((service, operation)) = target.and_then(|target| target.split_once('.')) else {

@@ -1,4 +1,4 @@
-//! The certificate authority of a local stream: made at start, or kept in a folder.
+//! The certificate authority of a local stream: created at start, or kept in a folder.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,22 +20,22 @@ use rustls::{CertificateError, RootCertStore};
 use super::error::{TlsError, read};
 use super::{CertificateIdentity, provider};
 
-/// Days that the authority's own certificate is valid.
+/// Validity of the authority's own certificate, in days.
 const AUTHORITY_DAYS: u32 = 3_650;
-/// Days that a server certificate is valid. Some clients refuse more than 825.
+/// Validity of a server certificate, in days. Some clients refuse more than 825.
 const SERVER_DAYS: u32 = 800;
-/// Names of this machine, and of the host as its containers see it.
+/// Names of this machine, including the name by which its containers see it.
 const NAMES: [&str; 2] = ["localhost", "host.docker.internal"];
 
 /// A certificate authority that signs the certificates of one server.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate, which clients trust.
+    /// The authority's own certificate, which clients trust.
     pem: String,
 }
 
 impl Authority {
-    /// Makes a new authority.
+    /// Creates a new authority.
     pub(super) fn new() -> Result<Self, TlsError> {
         let key = KeyPair::generate().map_err(TlsError::made)?;
         let params = params();
@@ -43,7 +43,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Opens the authority that a folder holds, or makes one there.
+    /// Opens the authority kept in a folder, or creates one there.
     pub(super) fn kept_in(folder: &Path) -> Result<Self, TlsError> {
         let (pem_file, key_file) = (folder.join("ca.pem"), folder.join("ca.key"));
         let (has_pem, has_key) = (pem_file.exists(), key_file.exists());
@@ -53,14 +53,14 @@ impl Authority {
                 let pem = read(&pem_file)?;
                 let key = KeyPair::from_pem(&read(&key_file)?);
                 let key = key.map_err(|problem| bad(format!("ca.key: {problem}")))?;
-                // Every authority of ours has the same name, so the key alone makes the issuer.
+                // All our authorities have the same name, so the key alone determines the issuer.
                 let kept = Self { issuer: Issuer::new(params(), key), pem };
                 kept.verify().map_err(bad)?;
                 Ok(kept)
             }
             (true, false) => Err(bad("ca.key is not there".to_owned())),
-            // A start that was killed between the two files leaves the key only, which no client
-            // can have trusted.
+            // A start that was killed between the two writes leaves only the key. No client can
+            // have trusted that authority.
             (false, _) => {
                 let made = Self::new()?;
                 fs::create_dir_all(folder)
@@ -76,7 +76,7 @@ impl Authority {
         }
     }
 
-    /// Issues a certificate for a server on this machine that listens on this address.
+    /// Issues a certificate for a server on this machine that listens on `host`.
     pub(super) fn issue(&self, host: IpAddr) -> Result<CertificateIdentity, TlsError> {
         let mut params =
             CertificateParams::new(NAMES.map(str::to_owned)).map_err(TlsError::made)?;
@@ -100,7 +100,7 @@ impl Authority {
         })
     }
 
-    /// Checks that a client which trusts the certificate accepts what the key signs.
+    /// Checks that a client that trusts the certificate accepts certificates signed with the key.
     fn verify(&self) -> Result<(), String> {
         let text = |problem: &dyn std::fmt::Display| format!("ca.pem: {problem}");
         let own = CertificateDer::from_pem_slice(self.pem.as_bytes()).map_err(|e| text(&e))?;
@@ -121,7 +121,7 @@ impl Authority {
     }
 }
 
-/// The parameters of every authority's own certificate.
+/// Returns the parameters of the authority's own certificate.
 fn params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("anabranch local CA");
@@ -137,7 +137,7 @@ fn named(common_name: &str) -> rcgen::DistinguishedName {
     name
 }
 
-/// Valid from yesterday, because the clock of a container may be behind.
+/// Sets the validity period. It starts yesterday, because the clock of a container may be behind.
 fn valid_for(params: &mut CertificateParams, days: u32) {
     const DAY: Duration = Duration::from_hours(24);
     let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -146,7 +146,7 @@ fn valid_for(params: &mut CertificateParams, days: u32) {
     params.not_after = yesterday + DAY * days;
 }
 
-/// Writes a file under another name first, so that it is never there in part.
+/// Writes a file under another name and renames it, so that it is never partly written.
 fn write(file: &Path, text: &str, mode: u32) -> io::Result<()> {
     let unfinished = file.with_extension("new");
     let mut open = create(&unfinished, mode)?;
@@ -155,7 +155,7 @@ fn write(file: &Path, text: &str, mode: u32) -> io::Result<()> {
     fs::rename(unfinished, file)
 }
 
-/// Creates a file that is readable as `mode` says, whatever the umask.
+/// Creates a file with exactly the permissions in `mode`, whatever the umask.
 #[cfg(unix)]
 fn create(file: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

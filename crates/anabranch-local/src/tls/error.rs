@@ -1,29 +1,29 @@
-//! Problems with certificates and their files.
+//! Errors of certificates and their files.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A certificate, a key or one of their files that can't be used.
+/// Error of an unusable certificate, key, or file of either.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file can't be read or written.
+    /// A file cannot be read or written.
     #[error("cannot {verb} {}: {source}", .file.display())]
     File {
         /// The failed action: `read` or `write`.
         verb: &'static str,
-        /// The file.
+        /// The file that failed.
         file: PathBuf,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not contain what it should.
     #[error("cannot use {}: {reason}", .file.display())]
     Unusable {
-        /// The file.
+        /// The unusable file.
         file: PathBuf,
-        /// The reason.
+        /// The reason, in words.
         reason: String,
     },
     /// The private key belongs to another certificate.
@@ -34,19 +34,20 @@ pub enum TlsError {
         /// The file of the key.
         key: PathBuf,
     },
-    /// The certificate authority of a folder has expired, or its key belongs to another one.
+    /// The certificate authority in a folder has expired, or its key does not match its
+    /// certificate.
     #[error(
         "the certificate authority in {} cannot be used ({reason}): remove ca.pem and ca.key there, \
          and the next start makes new ones, which clients have to trust again",
         .folder.display()
     )]
     Authority {
-        /// The folder.
+        /// The folder with `ca.pem` and `ca.key`.
         folder: PathBuf,
-        /// The reason.
+        /// The reason, in words.
         reason: String,
     },
-    /// No certificate could be made.
+    /// No certificate could be created.
     #[error("cannot make a certificate: {0}")]
     Made(String),
 }
@@ -61,7 +62,7 @@ impl TlsError {
     }
 }
 
-/// Reads a file of text.
+/// Reads a text file.
 pub(super) fn read(file: &Path) -> Result<String, TlsError> {
     let bytes = std::fs::read(file).map_err(|source| TlsError::File {
         verb: "read",

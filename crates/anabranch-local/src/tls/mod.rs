@@ -1,4 +1,4 @@
-//! TLS of the local stream: the certificate that its server shows, and the one clients trust.
+//! TLS of the local stream: the server's certificate, and the one that clients trust.
 //!
 //! ```text
 //! Tls ─ generated ──→ Authority::new      ─ issue(host) ─┐
@@ -21,10 +21,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use self::authority::Authority;
 pub use self::error::TlsError;
 
-/// Protocols that the server offers by ALPN, the preferred one first.
+/// Protocols that the server offers by ALPN, in order of preference.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The certificate of a local stream that listens with TLS.
+/// The source of the certificate of a local stream with TLS.
 #[derive(Debug)]
 pub struct Tls(CertificateSource);
 
@@ -43,7 +43,7 @@ struct CertificateIdentity {
     ca_pem: String,
 }
 
-/// TLS as the server uses it.
+/// TLS configuration of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
@@ -52,21 +52,21 @@ pub(crate) struct ServerTls {
 }
 
 impl Tls {
-    /// Makes a certificate authority at each start, and a certificate for `localhost`,
-    /// `host.docker.internal`, 127.0.0.1, `::1` and the address that it listens on.
+    /// Creates a certificate authority at each start. It signs a certificate for `localhost`,
+    /// `host.docker.internal`, 127.0.0.1, `::1` and the address that the server listens on.
     pub fn generated() -> Self {
         Self(CertificateSource::Generated)
     }
 
-    /// Keeps the certificate authority in a folder, as `ca.pem` and `ca.key`, so that clients trust
-    /// the next start as well. The certificate itself is made at each start, as by
+    /// Keeps the certificate authority in a folder, as `ca.pem` and `ca.key`, so that clients still
+    /// trust it after a restart. The server's certificate is created at each start, as by
     /// [`Tls::generated`].
     pub fn kept_in(folder: impl Into<PathBuf>) -> Self {
         Self(CertificateSource::KeptIn(folder.into()))
     }
 
-    /// Reads a certificate chain, the server's own certificate first, and its private key from PEM
-    /// files.
+    /// Reads a certificate chain and its private key from PEM files. The server's own certificate
+    /// must come first.
     pub fn from_pem_files(
         certificate: impl AsRef<Path>,
         key: impl AsRef<Path>,
@@ -87,7 +87,8 @@ impl Tls {
             problem => unusable(key, problem.to_string()),
         })?;
         let identity = CertificateIdentity { chain, key: private, ca_pem };
-        // Builds the configuration once to report a pair that does not fit with its file names.
+        // Builds the configuration once, so that the error for a mismatched pair can name both
+        // files.
         identity.server_tls().map_err(|problem| match problem {
             rustls::Error::InconsistentKeys(_) => {
                 TlsError::KeyMismatch { certificate: certificate.to_owned(), key: key.to_owned() }
@@ -97,7 +98,7 @@ impl Tls {
         Ok(Self(CertificateSource::Files(identity)))
     }
 
-    /// Returns what a server on this address listens with.
+    /// Returns the TLS configuration for a server that listens on `host`.
     pub(crate) fn server(&self, host: IpAddr) -> Result<ServerTls, TlsError> {
         let made = |authority: Authority| -> Result<ServerTls, TlsError> {
             authority.issue(host)?.server_tls().map_err(TlsError::made)
@@ -121,8 +122,8 @@ impl CertificateIdentity {
     }
 }
 
-/// The cryptography. It is named here because a process may link more than one, and has then no
-/// default.
+/// Returns the cryptography provider. It is named explicitly because a process may link more than
+/// one, and then has no default.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

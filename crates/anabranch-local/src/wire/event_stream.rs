@@ -1,25 +1,28 @@
-//! Frames of `application/vnd.amazon.eventstream`: what a `SubscribeToShard` body is made of.
+//! Frames of `application/vnd.amazon.eventstream`, which make up the body of a `SubscribeToShard`
+//! reply.
 //!
 //! ```text
-//! total length u32 | headers length u32 | crc32 of these 8 bytes | headers | payload | crc32 of all before
+//! total length u32 | headers length u32 | crc32 of these 8 bytes
+//!     | headers | payload | crc32 of everything before
 //! header: name length u8 | name | 7 (string) | value length u16 | value
 //! ```
 
 #![expect(clippy::cast_possible_truncation, reason = "names and values are short, frames < 16 MiB")]
 
-/// The first frame. JavaScript returns from the call only when it has it, and Go fails without it.
+/// Encodes the first frame. The call in JavaScript returns only once it has arrived, and Go fails
+/// without it.
 pub(crate) fn initial_response() -> Vec<u8> {
     event("initial-response", b"{}")
 }
 
-/// A frame that carries an event as JSON.
+/// Encodes a frame with an event in JSON.
 pub(crate) fn event(kind: &str, json: &[u8]) -> Vec<u8> {
     let headers =
         [(":message-type", "event"), (":event-type", kind), (":content-type", "application/json")];
     frame(&headers, json)
 }
 
-/// A frame that ends the stream with a modelled error.
+/// Encodes a frame that ends the stream with a modelled error.
 pub(crate) fn exception(kind: &str, json: &[u8]) -> Vec<u8> {
     let headers = [
         (":message-type", "exception"),
@@ -29,7 +32,7 @@ pub(crate) fn exception(kind: &str, json: &[u8]) -> Vec<u8> {
     frame(&headers, json)
 }
 
-/// The header type of a string.
+/// The type byte of a string header.
 const STRING: u8 = 7;
 /// Bytes before the headers: two lengths and their checksum.
 const PRELUDE_BYTES: usize = 12;
@@ -66,7 +69,8 @@ mod tests {
     use super::*;
     use aws_smithy_eventstream::frame::read_message_from;
 
-    /// Reads a frame with the SDK's own decoder, which checks both checksums and every length.
+    /// Decodes a frame with the SDK's own decoder, which verifies both checksums and every length,
+    /// and asserts its content.
     fn check(frame: &[u8], headers: &[(&str, &str)], payload: &[u8]) {
         let mut input = frame;
         let message = read_message_from(&mut input).expect("the SDK reads the frame");

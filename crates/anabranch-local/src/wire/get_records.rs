@@ -1,14 +1,14 @@
-//! A `GetRecords` reply on the wire. Requests are small and read by serde.
+//! Encoding of `GetRecords` replies. Requests are small and decoded by serde.
 
 use super::cbor::{value, write};
 use super::{json, records};
 use crate::buffer;
 use crate::op::get_records::Reply;
 
-/// Bytes of a reply beside its records: the iterator, and a pair of child shards.
+/// Bytes of a reply apart from its records: the iterator, and a pair of child shards.
 const FRAME_BYTES: usize = 1024;
 
-/// Writes a reply in JSON.
+/// Encodes a reply in JSON.
 pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     let mut out = buffer::take(FRAME_BYTES + records::json_room(&reply.records));
     out.extend_from_slice(b"{\"Records\":");
@@ -27,7 +27,7 @@ pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     out
 }
 
-/// Writes a reply in CBOR.
+/// Encodes a reply in CBOR.
 pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     let mut out = buffer::take(FRAME_BYTES + records::cbor_room(&reply.records));
     let optional =

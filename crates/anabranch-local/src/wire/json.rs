@@ -1,11 +1,13 @@
-//! JSON pieces for the hot paths: texts borrowed from a body, and strings and times written by hand.
+//! JSON for the hot operations: strings borrowed from a body, and hand-written strings, numbers and
+//! times.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A text that borrows from the body unless it has escapes. (`Option<Cow<str>>` would always copy.)
+/// A string that borrows from the body unless it contains escapes. (`Option<Cow<str>>` would always
+/// copy.)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BorrowedText<'a>(pub(crate) Cow<'a, str>);
 
@@ -28,7 +30,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for BorrowedText<'a> {
     }
 }
 
-/// The bytes that a JSON string can't hold as they are.
+/// True for the bytes that a JSON string must escape.
 const ESCAPED: [bool; 256] = {
     let mut escaped = [false; 256];
     let mut byte = 0;
@@ -41,7 +43,8 @@ const ESCAPED: [bool; 256] = {
     escaped
 };
 
-/// Whether a text has characters that must be escaped. No branch for each byte: most have none.
+/// Returns true if a text contains characters that must be escaped. Avoids a branch per byte,
+/// because most texts contain none.
 pub(crate) fn escapes(text: &[u8]) -> bool {
     text.iter().fold(false, |any, byte| any | ESCAPED[usize::from(*byte)])
 }
@@ -57,7 +60,7 @@ pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Writes UTF-8 with its escapes, without quotes.
+/// Writes UTF-8 text with escapes, without quotes.
 pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for &byte in text {
@@ -72,7 +75,7 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Writes a whole number.
+/// Writes an integer.
 pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -87,13 +90,13 @@ pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Writes milliseconds since 1970 as JSON has them: seconds with a fraction.
+/// Writes milliseconds since 1970 as JSON represents them: seconds with a fraction.
 pub(crate) fn time(out: &mut Vec<u8>, ms: u64) {
     number(out, ms / 1000);
     let fraction = 1000 + ms % 1000;
     let dot = out.len();
     number(out, fraction);
-    // The leading 1 kept the zeros of the fraction; it becomes the point.
+    // The leading 1 kept the zeros of the fraction. The decimal point replaces it.
     out[dot] = b'.';
 }
 

@@ -1,4 +1,4 @@
-//! `PutRecord` on the wire. The key and the payload borrow from the request's body.
+//! Encoding of `PutRecord`. The key and the payload borrow from the request's body.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::op::put_record::{Reply, Request};
 use crate::op::put_records::{Payload, PutRecordsEntry};
 
-/// The fields of a request as they come, in either encoding.
+/// The decoded fields of a request, in either encoding.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase")]
 struct PutRecordFields<'a> {
@@ -54,12 +54,12 @@ impl<'a> PutRecordFields<'a> {
     }
 }
 
-/// Reads a request in JSON.
+/// Decodes a request in JSON.
 pub(crate) fn from_json(body: &[u8]) -> Result<Request<'_>, ApiError> {
     read_json::<PutRecordFields<'_>>(body)?.request()
 }
 
-/// Reads a request in CBOR.
+/// Decodes a request in CBOR.
 pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     cbor_fields(body).map_err(unreadable)?.request()
 }
@@ -93,7 +93,7 @@ fn cbor_fields(body: &[u8]) -> Result<PutRecordFields<'_>, MalformedCbor> {
     Ok(found)
 }
 
-/// Writes a reply in JSON.
+/// Encodes a reply in JSON.
 pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::with_capacity(192);
     out.extend_from_slice(b"{\"SequenceNumber\":\"");
@@ -108,7 +108,7 @@ pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     out
 }
 
-/// Writes a reply in CBOR.
+/// Encodes a reply in CBOR.
 pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::with_capacity(192);
     write::map(&mut out, if reply.encryption == Encryption::Kms { 3 } else { 2 });

@@ -1,4 +1,4 @@
-//! `PutRecords` on the wire. Keys and payloads borrow from the request's body.
+//! Encoding of `PutRecords`. Keys and payloads borrow from the request's body.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ struct JsonEntry<'a> {
     explicit_hash_key: Option<BorrowedText<'a>>,
 }
 
-/// Reads a request in JSON.
+/// Decodes a request in JSON.
 pub(crate) fn from_json(body: &[u8]) -> Result<Request<'_>, ApiError> {
     let request: JsonRequest<'_> = read_json(body)?;
     let stream = StreamRef {
@@ -66,7 +66,7 @@ fn entry<'a>(
     Ok(PutRecordsEntry { partition_key, explicit_hash_key, data })
 }
 
-/// Reads a request in CBOR.
+/// Decodes a request in CBOR.
 pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     let mut cursor = CborCursor::new(body);
     let (mut stream, mut records) = (StreamRef { name: None, arn: None }, None);
@@ -111,10 +111,10 @@ fn cbor_entry<'a>(cursor: &mut CborCursor<'a>) -> Result<CborEntry<'a>, Malforme
     Ok((key, hash, data))
 }
 
-/// Bytes of one entry of a reply, in either encoding.
+/// Approximate bytes of one entry of a reply, in either encoding.
 const ENTRY_BYTES: usize = 128;
 
-/// Writes a reply in JSON.
+/// Encodes a reply in JSON.
 pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 + reply.entries.len() * ENTRY_BYTES);
     out.extend_from_slice(b"{\"FailedRecordCount\":");
@@ -149,7 +149,7 @@ pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
     out
 }
 
-/// Writes a reply in CBOR.
+/// Encodes a reply in CBOR.
 pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 + reply.entries.len() * ENTRY_BYTES);
     write::map(&mut out, if reply.encryption == Encryption::Kms { 3 } else { 2 });
@@ -195,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// What an entry says, whatever it was written in.
+    /// Returns the key, hash key and data of an entry, in any encoding.
     fn read(entry: &PutRecordsEntry<'_>) -> (String, Option<String>, Vec<u8>) {
         let data = match &entry.data {
             Payload::Raw(bytes) => bytes.to_vec(),

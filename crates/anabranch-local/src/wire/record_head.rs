@@ -1,7 +1,8 @@
-//! What stands before a record's data: sequence number and arrival time, in JSON or CBOR.
+//! The part of a record before its data, in JSON or CBOR: sequence number and arrival time.
 //!
-//! From one record of a reply to the next mostly the counter in the sequence number moves on by
-//! one. So the text is kept for a hundred counters, and a copy of it gets the last two digits.
+//! From one record of a reply to the next, usually only the counter in the sequence number advances
+//! by one. So the text is kept for a hundred counters, and the last two digits are patched in a
+//! copy.
 
 use anabranch_model::sequence::SEQUENCE_NUMBER_MAX_DIGITS;
 
@@ -9,13 +10,13 @@ use super::cbor::write;
 use super::json;
 use crate::record_batch::SequenceBase;
 
-/// Digits of one of the three limbs that a number is kept in.
+/// Number of digits of each of the three limbs of a sequence number.
 const LIMB_DIGITS: usize = SEQUENCE_NUMBER_MAX_DIGITS / 3;
 
-/// How many numbers share a text: those that differ in their counters' last two digits.
+/// Number of counters that share a text: those that differ only in the last two digits.
 const SHARED: u64 = 100;
 
-/// The last two digits of a counter.
+/// All pairs of decimal digits.
 const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut pair = 0_u8;
@@ -26,25 +27,24 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// How the text is written.
+/// The encoding of the text.
 enum HeadFormat {
     Json,
     Cbor,
 }
 
-/// The text before the data of a record, for the records of one shard one after another.
+/// The text before the data of a record, for consecutive records of one shard.
 pub(crate) struct RecordHead {
-    /// How it is written.
     form: HeadFormat,
     /// The shard's part of every sequence number.
     stamp: SequenceBase,
-    /// The text of one record, from its beginning to that of its data.
+    /// The text of one record, from its start to that of its data.
     text: Vec<u8>,
-    /// The counters that it holds for, by their digits but the last two.
+    /// The counter divided by 100, for which the text is valid.
     hundred: Option<u64>,
-    /// Where the last two digits of the counter are.
+    /// Offset of the last two digits of the counter in the text.
     pair_at: usize,
-    /// The arrival time in it.
+    /// The arrival time in the text, in milliseconds since 1970.
     arrival_ms: u64,
 }
 
@@ -61,19 +61,20 @@ impl RecordHead {
         Self { form, stamp, text: Vec::new(), hundred: None, pair_at: 0, arrival_ms: 0 }
     }
 
-    /// Writes what stands before the data of a record, up to the opening quote in JSON.
+    /// Writes the part of a record before its data. In JSON it ends with the opening quote.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, counter: u64, arrival_ms: u64) {
         if self.hundred != Some(counter / SHARED) || self.arrival_ms != arrival_ms {
             self.renew(counter, arrival_ms);
         }
         let pair_at = out.len() + self.pair_at;
         out.extend_from_slice(&self.text);
-        // The digits are set in the copy: a copy of digits that were just set would wait for them.
+        // Patches the digits in the copy. Copying text whose digits were just written would wait
+        // for that write.
         let pair = PAIRS[usize::try_from(counter % SHARED).expect("below a hundred")];
         out[pair_at..pair_at + pair.len()].copy_from_slice(&pair);
     }
 
-    /// Makes the text for a counter and those that share it.
+    /// Formats the text for a counter and those that share it.
     fn renew(&mut self, counter: u64, arrival_ms: u64) {
         let number = self.stamp.number(counter);
         let out = &mut self.text;
@@ -101,7 +102,7 @@ impl RecordHead {
                 digits_end
             }
         };
-        // Births are never 0, so that the counter stands there with all its digits.
+        // The high limb is never 0, so the counter is written with all its digits.
         self.pair_at = digits_end - LIMB_DIGITS - PAIRS[0].len();
         self.hundred = Some(counter / SHARED);
         self.arrival_ms = arrival_ms;
@@ -115,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// What a head says, read back as a whole record.
+    /// Completes a head to a whole record and parses it.
     fn json_record(head: &[u8]) -> Value {
         let text = [head, b"eA==\",\"PartitionKey\":\"k\"}"].concat();
         serde_json::from_slice(&text).unwrap()
@@ -146,7 +147,7 @@ mod tests {
             let (mut json, mut cbor) = (RecordHead::json(stamp), RecordHead::cbor(stamp));
             for (start, arrival) in runs {
                 for step in 0..250 {
-                    // Some steps leave counters out, and the time moves on its own.
+                    // Some steps skip counters, and the time advances independently.
                     let counter = start + step + step / 50 * 7;
                     let arrival_ms = arrival + step / 20 * 997;
                     let (mut in_json, mut in_cbor) = (b" ".to_vec(), Vec::new());

@@ -1,26 +1,26 @@
-//! The list of records in a `GetRecords` reply and in an event of a subscription.
+//! Encoding of a list of records, in a `GetRecords` reply or an event of a subscription.
 
 use crate::record_batch::RecordBatch;
 use crate::wire::cbor::write;
 use crate::wire::json;
 use crate::wire::record_head::RecordHead;
 
-/// Bytes of JSON around one record's key and data, sequence number included.
+/// Bytes of JSON around one record's key and data, including the sequence number.
 const JSON_FRAME_BYTES: usize = 170;
 /// Bytes of CBOR around one record's key and data.
 const CBOR_FRAME_BYTES: usize = 150;
 
-/// Room that the list takes at most, as JSON (unless keys need escapes).
+/// Returns an upper bound of the list's size as JSON, in bytes, if no key needs escapes.
 pub(crate) fn json_room(records: &RecordBatch) -> usize {
     records.len() * JSON_FRAME_BYTES + records.bytes() * 4 / 3
 }
 
-/// Room that the list takes at most, as CBOR.
+/// Returns an upper bound of the list's size as CBOR, in bytes.
 pub(crate) fn cbor_room(records: &RecordBatch) -> usize {
     records.len() * CBOR_FRAME_BYTES + records.bytes()
 }
 
-/// Writes the list as JSON.
+/// Encodes the list as JSON.
 pub(crate) fn write_json(out: &mut Vec<u8>, records: &RecordBatch) {
     out.push(b'[');
     let mut head = RecordHead::json(records.stamp);
@@ -44,7 +44,7 @@ pub(crate) fn write_json(out: &mut Vec<u8>, records: &RecordBatch) {
     out.push(b']');
 }
 
-/// Writes the list as CBOR.
+/// Encodes the list as CBOR.
 pub(crate) fn write_cbor(out: &mut Vec<u8>, records: &RecordBatch) {
     write::array(out, records.len());
     let mut head = RecordHead::cbor(records.stamp);

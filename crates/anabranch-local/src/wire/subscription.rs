@@ -1,13 +1,13 @@
-//! The frames of a subscription: events as JSON, and the error that ends one.
+//! Frames of a subscription: events as JSON, and the error that ends it.
 
 use super::{event_stream, json, records};
 use crate::error::ApiError;
 use crate::subscription::SubscriptionEvent;
 
-/// Bytes of an event beside its records.
+/// Bytes of an event apart from its records.
 const FRAME_BYTES: usize = 1024;
 
-/// The frame of one event.
+/// Encodes the frame of one event.
 pub(crate) fn event(event: &SubscriptionEvent) -> Vec<u8> {
     let mut out = Vec::with_capacity(FRAME_BYTES + records::json_room(&event.records));
     out.extend_from_slice(b"{\"Records\":");
@@ -27,7 +27,8 @@ pub(crate) fn event(event: &SubscriptionEvent) -> Vec<u8> {
     event_stream::event("SubscribeToShardEvent", &out)
 }
 
-/// The frame of the error that ends a subscription. The model has no `InternalFailure` here.
+/// Encodes the frame of the error that ends a subscription. The service's model has no
+/// `InternalFailure` for it.
 pub(crate) fn failure(error: &ApiError) -> Vec<u8> {
     let kind = match error.kind {
         crate::error::ErrorKind::InternalFailure => "InternalFailureException",

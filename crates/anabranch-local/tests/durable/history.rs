@@ -1,4 +1,4 @@
-//! Any history of operations, and the engine after it.
+//! Random histories of operations, and the engine after each of them.
 
 use crate::world::{DurableFixture, HOUR_MS, portrait, request, shard_name};
 use anabranch_local::op::{
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 const NAMES: [&str; 3] = ["one", "two", "three"];
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Does a step. Whether the engine refused it is of no interest here.
+/// Runs a step. Ignores a refusal by the engine.
 fn run(world: &mut DurableFixture, step: &Step) {
     let engine = world.engine();
     let named = |s: usize, more: Value| {

@@ -1,4 +1,4 @@
-//! An engine that is closed, or killed, and opened again is the engine that it was.
+//! An engine that is closed or killed and opened again has the same state as before.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
 
@@ -221,7 +221,7 @@ fn a_shard_that_a_longer_retention_came_too_late_for_stays_gone() {
     world.clock.advance(25 * HOUR_MS);
     let longer = json!({"StreamName": "a", "RetentionPeriodHours": 100});
     world.engine().increase_stream_retention_period(&request(longer)).unwrap();
-    // Enough for a new file, whose snapshot is then all that is left of the above.
+    // Enough for a new file. Only its snapshot is then left of the changes above.
     for _ in 0..20 {
         let tags = json!({"StreamName": "a", "Tags": {"tag": "v".repeat(200)}});
         world.engine().add_tags_to_stream(&request(tags)).unwrap();
@@ -241,7 +241,7 @@ fn time_never_goes_back_over_a_reopening() {
     world.clock.advance(10 * HOUR_MS);
     world.put("a", &["late"], 10).unwrap();
     let before = portrait(world.engine());
-    // The machine comes back with a clock that was set back.
+    // The machine restarts with a clock that was set back.
     world.clock = Clock::manual(START_MS - HOUR_MS);
     world.reopen();
     assert_eq!(world.engine().clock().now_ms(), START_MS + 10 * HOUR_MS);

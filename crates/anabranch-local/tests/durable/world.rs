@@ -1,4 +1,4 @@
-//! A folder with an engine in it, and everything that can be seen of that engine.
+//! A fixture for durable engines, and a dump of everything visible in an engine.
 
 use anabranch_local::op::put_records::{
     EntryOutcome, Payload, PutRecordsEntry, Request as PutRecords,
@@ -25,7 +25,7 @@ pub(crate) fn open_with(folder: &Path, clock: &Clock, file_bytes: u64) -> Engine
     recovered.engine
 }
 
-/// A folder and an engine in it, whose files are full after two kilobytes.
+/// A folder and an engine in it, whose journal files are full after two kilobytes.
 pub(crate) struct DurableFixture {
     pub(crate) dir: TempDir,
     pub(crate) clock: Clock,
@@ -47,12 +47,12 @@ impl DurableFixture {
     }
 
     pub(crate) fn reopen(&mut self) {
-        // The folder is free only when the old engine is gone.
+        // The folder is unlocked only once the old engine is dropped.
         self.engine = None;
         self.engine = Some(open_with(self.dir.path(), &self.clock, 2_048));
     }
 
-    /// What the server does after each operation.
+    /// Waits for durability, as the server does after each operation.
     pub(crate) fn settle(&self) {
         self.runtime.block_on(self.engine().durable()).unwrap();
     }
@@ -86,7 +86,7 @@ pub(crate) fn request<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// Everything that can be seen of an engine.
+/// Returns everything that is visible in an engine.
 pub(crate) fn portrait(engine: &Engine) -> Value {
     let names = engine.list_streams(&request(json!({}))).unwrap();
     let names = serde_json::to_value(names).unwrap()["StreamNames"].clone();
@@ -119,7 +119,7 @@ pub(crate) fn portrait(engine: &Engine) -> Value {
     Value::Array(streams)
 }
 
-/// All records of a shard, and what is at its end.
+/// Returns all records of a shard, and the state of the last reply: next iterator, children, delay.
 pub(crate) fn contents(engine: &Engine, stream: &Value, shard: &Value) -> Value {
     let at_start =
         json!({"StreamName": stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"});

@@ -1,4 +1,4 @@
-//! Readers that tail while many writers write: every record once, in one order.
+//! Tailing readers with many concurrent writers: every record once, in one order.
 
 use crate::stage::{ComparedRecord, EngineFixture, id, reads};
 use anabranch_local::op::put_records::{EntryOutcome, Payload, PutRecordsEntry, Request};
@@ -15,7 +15,7 @@ const WRITERS: usize = 8;
 const REQUESTS: usize = 300;
 const BATCH: usize = 10;
 
-/// What a writer was told: by shard, the numbers and keys that were acknowledged, in its order.
+/// The acknowledged sequence numbers and keys of one writer, by shard, in its order.
 type Acknowledged = BTreeMap<u32, Vec<(SequenceNumber, String)>>;
 
 fn write(engine: &Engine, writer: usize) -> Acknowledged {
@@ -48,7 +48,8 @@ fn poll(engine: &Engine, shard: u32, done: &AtomicBool) -> Vec<ComparedRecord> {
     let mut iterator = engine.get_shard_iterator(&request).unwrap().shard_iterator;
     let mut seen = Vec::new();
     loop {
-        // Looked at before the read: what was written before the end is read after it.
+        // Loaded before the read, so that the read returns everything written before `done` was
+        // set.
         let last = done.load(Ordering::Acquire);
         let request = get_records::Request {
             shard_iterator: Some(Cow::Owned(iterator)),
@@ -97,7 +98,7 @@ fn a_tailing_reader_misses_nothing_and_sees_one_order() {
             (0..SHARDS).map(|shard| scope.spawn(move || poll(engine, shard, done))).collect();
         let followers: Vec<_> =
             (0..SHARDS).map(|shard| scope.spawn(move || follow(stage, arn, shard, done))).collect();
-        // Readers at LATEST must stand before the first record is put.
+        // Readers at LATEST must have their position before the first record is put.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let writers: Vec<_> =
             (0..WRITERS).map(|writer| scope.spawn(move || write(engine, writer))).collect();

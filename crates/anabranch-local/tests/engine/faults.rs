@@ -1,4 +1,4 @@
-//! Faults on request.
+//! Fault injection.
 
 use crate::stage::{EngineFixture, entry, id, refused};
 use anabranch_local::fault::{FaultEffect, FaultRule};
@@ -18,7 +18,7 @@ fn rule(effect: FaultEffect, operation: Operation) -> FaultRule {
     }
 }
 
-/// One record to each of two shards; which of them failed, and how.
+/// Puts one record to each of two shards. Returns the error of each record that failed.
 fn put_two(stage: &EngineFixture) -> Result<Vec<Option<ErrorKind>>, ApiError> {
     let top = u128::MAX.to_string();
     let records = vec![entry("a", Some("0"), b""), entry("b", Some(&top), b"")];

@@ -1,4 +1,4 @@
-//! Random reshards keep the hash space whole and the lineage right.
+//! Random reshards keep the hash space covered and the lineage correct.
 
 use crate::stage::{EngineFixture, id};
 use anabranch_local::op::{ShardDescription, StreamTarget, update_shard_count};
@@ -39,7 +39,7 @@ fn is_open(shard: &ShardDescription) -> bool {
     shard.sequence_number_range.ending_sequence_number.is_none()
 }
 
-/// The open shards by their ranges.
+/// Returns the open shards, ordered by range.
 fn open(shards: &[ShardDescription]) -> Vec<&ShardDescription> {
     let mut open: Vec<_> = shards.iter().filter(|shard| is_open(shard)).collect();
     open.sort_by_key(|shard| range(shard));
@@ -53,7 +53,7 @@ fn take(stage: &EngineFixture, step: &Step) {
         Step::Split { which, at } => {
             let shard = open[which % open.len()];
             let (start, end) = range(shard);
-            // Refused where the shard is too narrow; that is for other tests.
+            // Refused where the shard is too narrow. Other tests cover that.
             let _ = stage.split(index(shard), start + at % (end - start).max(1));
         }
         Step::Merge { which } if open.len() > 1 => {
@@ -102,7 +102,7 @@ fn check(stage: &EngineFixture) {
             assert!(starting > ending, "a child's numbers are above its parent's");
         }
     }
-    // A reader of each closed shard is told of exactly the shards that name it as a parent.
+    // A reader at the end of a closed shard gets exactly the shards that name it as a parent.
     for shard in shards.iter().filter(|shard| !is_open(shard)) {
         let end = stage.get(&stage.iterator(index(shard), "LATEST").unwrap()).unwrap();
         let told: Vec<_> = end.child_shards.iter().map(|child| &child.shard_id).collect();

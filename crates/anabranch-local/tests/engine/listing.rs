@@ -4,7 +4,8 @@ use crate::stage::{EngineFixture, HOUR, NOW, id, refused};
 use anabranch_local::ErrorKind;
 use anabranch_local::op::{StreamTarget, list_shards};
 
-/// Shard 0 is split after one hour, its upper child (2) after two; now it is the third hour.
+/// Creates a stream whose shard 0 is split after one hour and its upper child (2) after two. Three
+/// hours have passed when it returns.
 fn history() -> EngineFixture {
     let stage = EngineFixture::with_stream(1);
     stage.advance(HOUR);
@@ -54,7 +55,8 @@ fn a_stream_that_is_split_in_its_first_millisecond_still_begins_with_the_parent(
 fn a_closed_shard_is_listed_until_its_records_are_past_retention() {
     let stage = history();
     assert_eq!(stage.shards().len(), 5);
-    // Shard 0 was closed two hours ago; 22 hours and a moment later it is past 24 hours.
+    // Shard 0 was closed two hours ago. In 22 hours and a millisecond it will be past the retention
+    // of 24 hours.
     stage.advance(22 * HOUR);
     assert_eq!(stage.shards().len(), 5);
     stage.advance(1);
@@ -116,7 +118,7 @@ fn a_filter_stays_with_its_token() {
     let first = stage.engine.list_shards(&request).unwrap();
     let rest = list_shards::Request { next_token: first.next_token, ..Default::default() };
     let rest = stage.engine.list_shards(&rest);
-    // The page is as long as this call asks; the filter is that of the first call.
+    // This call determines the length of the page, the first call the filter.
     let ids: Vec<String> = rest.unwrap().shards.into_iter().map(|shard| shard.shard_id).collect();
     assert_eq!(ids, [id(3), id(4)]);
 }

@@ -1,4 +1,4 @@
-//! The engine in process, against the behaviour that the service documents or shows.
+//! The engine in process, compared with the documented or observed behaviour of the service.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

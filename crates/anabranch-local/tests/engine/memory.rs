@@ -1,4 +1,4 @@
-//! The memory that records take: freed when they are past retention, and bounded.
+//! Memory used by records: freed when they are past retention, and limited.
 
 use crate::stage::{EngineFixture, HOUR, NOW, entry, id, refused};
 use anabranch_local::op::put_records::{self, EntryOutcome};
@@ -54,7 +54,7 @@ async fn a_server_frees_memory_by_its_clock() {
     (0..10).for_each(|_| drop(put(engine, "0")));
     engine.split_now("s", None).unwrap();
     assert!(engine.memory_bytes() > 10 * RECORD);
-    // No call of anybody from here on.
+    // No calls from here on.
     while engine.memory_bytes() > 0 {
         clock.advance(HOUR);
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -84,12 +84,12 @@ fn puts_beyond_the_bound_are_throttled_until_retention_frees_room() {
     let data = vec![7; RECORD];
     let one = stage.try_put_entry(entry("k", Some("0"), &data));
     refused(one, ErrorKind::ProvisionedThroughputExceeded, "--max-memory");
-    // What was answered is there, and small records find room.
+    // Acknowledged records are readable, and small records still fit.
     let held = stage.read_all(0).len() + stage.read_all(1).len();
     assert_eq!(held, placed, "of {} and {}", id(0), id(1));
     stage.put("small");
     stage.advance(25 * HOUR);
-    // A put frees the room that it needs, in other shards too.
+    // A put frees the memory that it needs, in other shards too.
     for round in 0..placed {
         let put = put(&stage.engine, &high);
         assert!(matches!(put[..], [EntryOutcome::Placed { .. }]), "round {round}: {put:?}");

@@ -104,7 +104,8 @@ fn wrong_records_are_refused_in_the_services_words() {
     assert!(stage.read_all(0).is_empty());
 }
 
-/// The largest record and one of a byte more, with keys of one byte and of two bytes a character.
+/// Puts the largest record and one larger by a byte, with keys of one and of two bytes per
+/// character.
 #[test]
 fn the_key_counts_to_the_largest_record() {
     for kib in [1_024, 10_240] {
@@ -121,7 +122,7 @@ fn the_key_counts_to_the_largest_record() {
             refused(result, ErrorKind::InvalidArgument, &words);
             let second = vec![entry("k", None, b""), entry(&key, None, over)];
             refused(put_all(&stage, second), ErrorKind::InvalidArgument, "Record 2 of the request");
-            // Data that are too large by themselves break a constraint of their own.
+            // Data that are too large by themselves violate a constraint of their own.
             let result = stage.try_put_entry(entry(&key, None, &data));
             refused(result, ErrorKind::Validation, "at 'data' failed to satisfy constraint");
         }

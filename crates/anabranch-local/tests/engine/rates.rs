@@ -1,4 +1,4 @@
-//! Rates of a shard, where limits hold.
+//! Rate limits of a shard.
 
 use crate::stage::{EngineFixture, entry, refused};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
@@ -13,7 +13,7 @@ fn limited() -> EngineFixture {
     stage
 }
 
-/// Puts `count` records of `size` bytes to shard 0; how many were placed.
+/// Puts `count` records of `size` bytes to shard 0. Returns how many were stored.
 fn placed(stage: &EngineFixture, count: usize, size: usize) -> usize {
     let data = vec![0; size];
     let records = vec![entry("k", Some("0"), &data); count];

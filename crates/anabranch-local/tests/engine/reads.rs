@@ -195,7 +195,7 @@ fn an_iterator_of_an_earlier_process_has_expired() {
     }
     let iterator = before.iterator(0, "LATEST").unwrap();
     drop(before);
-    // Another stream of the same name and number, at the same moment.
+    // Another stream with the same name and number, at the same time.
     let after = EngineFixture::with_stream(1);
     after.put("after");
     refused(after.get(&iterator), ErrorKind::ExpiredIterator, "started again");

@@ -1,4 +1,4 @@
-//! A reader that follows the lineage while writers write and shards split and merge.
+//! A reader that follows the lineage while writers put records and split and merge shards.
 
 use crate::stage::{EngineFixture, NOW, entry, id, reads};
 use anabranch_local::op::get_records;
@@ -10,8 +10,9 @@ const WRITERS: usize = 4;
 const KEYS: usize = 8;
 const ROUNDS: usize = 400;
 
-/// Puts the numbers 0.. under each of the writer's keys, all keys in every request. Now and then
-/// the shard that took the last record is split or merged. Returns how often.
+/// Puts the numbers from 0 under each of the writer's keys, all keys in every request. Every tenth
+/// request splits or merges the shard that stored the last record. Returns the number of successful
+/// reshards.
 fn write(engine: &Engine, writer: usize) -> usize {
     let keys: Vec<String> = (0..KEYS).map(|i| format!("{writer}-{i}")).collect();
     let mut reshards = 0;
@@ -35,7 +36,7 @@ fn write(engine: &Engine, writer: usize) -> usize {
     reshards
 }
 
-/// The places where a reader stands, and what has ended.
+/// A reader's positions, the shards that have ended, and the numbers read by key.
 struct LineageReader<'a> {
     stage: &'a EngineFixture,
     iterators: BTreeMap<String, String>,
@@ -44,7 +45,7 @@ struct LineageReader<'a> {
 }
 
 impl LineageReader<'_> {
-    /// Reads every shard once. Returns whether anything was there.
+    /// Reads every shard once. Returns true if anything was read or a shard ended.
     fn round(&mut self) -> bool {
         let mut moved = false;
         for (shard, iterator) in std::mem::take(&mut self.iterators) {
@@ -62,7 +63,7 @@ impl LineageReader<'_> {
         moved
     }
 
-    /// A child begins when each of its parents has ended.
+    /// Marks a shard as ended, and starts to read each child whose parents have all ended.
     fn end(&mut self, shard: &str, children: &[anabranch_local::op::ChildShard]) {
         assert!(!children.is_empty(), "a shard ends with its children");
         self.ended.insert(shard.to_owned());

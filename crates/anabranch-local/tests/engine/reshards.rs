@@ -1,4 +1,4 @@
-//! Splits, merges and other shard counts, seen through the API.
+//! Splits, merges and changes of the shard count, seen through the API.
 
 use crate::stage::{EngineFixture, entry, id, reads, refused};
 use anabranch_local::op::{ShardDescription, StreamTarget, update_shard_count};

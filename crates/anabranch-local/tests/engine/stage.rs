@@ -1,4 +1,4 @@
-//! An engine on a clock that the test moves.
+//! A fixture with an engine on a clock that the test moves.
 
 use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{
@@ -17,11 +17,11 @@ pub(crate) struct EngineFixture {
     pub(crate) engine: Engine,
 }
 
-/// A record as tests compare it.
+/// A record in the form that tests compare.
 pub(crate) type ComparedRecord = (SequenceNumber, String, Vec<u8>);
 
 impl EngineFixture {
-    /// An engine whose changes are over at once, with one stream `s`.
+    /// Creates an engine without transitional states, with one stream `s`.
     pub(crate) fn with_stream(shards: i64) -> Self {
         let stage = Self::new(EngineOptions::instant());
         stage.create("s", shards);
@@ -122,7 +122,7 @@ impl EngineFixture {
         })
     }
 
-    /// Every record of a shard that a reader from the trim horizon gets.
+    /// Reads every record of a shard from the trim horizon.
     pub(crate) fn read_all(&self, shard: u32) -> Vec<ComparedRecord> {
         let mut iterator = self.iterator(shard, "TRIM_HORIZON").unwrap();
         let mut all = Vec::new();
@@ -206,7 +206,7 @@ pub(crate) fn entry<'a>(
     }
 }
 
-/// Asserts that an operation fails with the given type and words.
+/// Asserts that an operation fails with the given type, and with `words` in its message.
 #[track_caller]
 pub(crate) fn refused<T>(result: Result<T, ApiError>, kind: ErrorKind, words: &str) {
     let error = result.err().unwrap_or_else(|| panic!("expected {kind:?}: {words}"));

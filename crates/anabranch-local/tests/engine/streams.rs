@@ -1,4 +1,4 @@
-//! Creating, describing and deleting streams, and the states that they pass through.
+//! Creating, describing and deleting streams, and their transitional states.
 
 use crate::stage::{EngineFixture, id, refused};
 use anabranch_local::op::{

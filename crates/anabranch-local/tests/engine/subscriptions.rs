@@ -1,4 +1,4 @@
-//! Subscriptions: events, the end of a shard, time, take-over.
+//! Subscriptions: events, the end of a shard, expiry, takeover.
 
 use crate::stage::{EngineFixture, entry, id, reads, refused};
 use anabranch_local::op::{ConsumerTarget, deregister_stream_consumer};

@@ -1,4 +1,4 @@
-//! A local stream with its SDK clients, and the few steps that the tests share.
+//! A local stream with its SDK client, and steps that the tests share.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -19,7 +19,7 @@ pub(crate) struct ServerFixture {
 }
 
 impl ServerFixture {
-    /// A server on which every change of state is over at once.
+    /// Starts a server without transitional states.
     pub(crate) async fn start() -> Self {
         Self::start_with(EngineOptions::instant()).await
     }
@@ -30,7 +30,7 @@ impl ServerFixture {
         Self { local, kinesis }
     }
 
-    /// A stream that is ready for use.
+    /// Creates a stream and waits until it is ACTIVE.
     pub(crate) async fn stream(&self, name: &str, shards: i32) {
         let create = self.kinesis.create_stream().stream_name(name).shard_count(shards);
         create.send().await.expect("a new stream");
@@ -50,7 +50,7 @@ impl ServerFixture {
         panic!("{name} did not become active");
     }
 
-    /// A fan-out consumer that is ready for use.
+    /// Registers a fan-out consumer and waits until it is ACTIVE. Returns its ARN.
     pub(crate) async fn consumer(&self, stream: &str, name: &str) -> String {
         let summary = self.kinesis.describe_stream_summary().stream_name(stream).send().await;
         let summary = summary.expect("a summary").stream_description_summary.expect("a summary");
@@ -68,7 +68,7 @@ impl ServerFixture {
         panic!("{name} did not become active");
     }
 
-    /// Puts records with keys key-0 … key-9 and the number as data.
+    /// Puts records with the numbers as data and with keys `key-0` to `key-9`.
     pub(crate) async fn put_numbered(&self, stream: &str, numbers: Range<u32>) {
         let records = numbers.map(|number| {
             PutRecordsRequestEntry::builder()
@@ -82,7 +82,8 @@ impl ServerFixture {
         assert_eq!(put.failed_record_count(), Some(0));
     }
 
-    /// Reads a shard from its start until it ends or has nothing more.
+    /// Reads a shard from its start until it ends or is empty. Returns keys and numbers, and the
+    /// children.
     pub(crate) async fn read(
         &self,
         stream: &str,
@@ -108,7 +109,7 @@ impl ServerFixture {
         (records, Vec::new())
     }
 
-    /// The keys of a shard's records.
+    /// Returns the keys of one reply from the start of a shard, and the next iterator.
     pub(crate) async fn read_keys(
         &self,
         stream: &str,
@@ -123,19 +124,19 @@ impl ServerFixture {
         (keys.collect(), reply.next_shard_iterator)
     }
 
-    /// The engine's time in seconds.
+    /// Returns the engine's time in seconds since 1970.
     pub(crate) fn now_secs(&self) -> i64 {
         i64::try_from(self.local.engine().clock().now_ms() / 1000).expect("a time of this age")
     }
 }
 
-/// The number that a record carries.
+/// Returns the number in a record's data.
 pub(crate) fn number(record: &Record) -> u32 {
     let text = std::str::from_utf8(record.data().as_ref()).expect("digits");
     text.parse().expect("a number")
 }
 
-/// The key that a record carries.
+/// Returns a record's partition key.
 pub(crate) fn key(record: &Record) -> String {
     record.partition_key().expect("a key").to_owned()
 }

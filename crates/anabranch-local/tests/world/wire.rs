@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: what goes over the socket is what the test says.
+//! A minimal HTTP/1.1 client that sends exactly the bytes that a test specifies.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 /// A connection that is kept alive between requests.
 pub(crate) struct RawConnection(BufReader<TcpStream>);
 
-/// An answer, its body without the chunk headers.
+/// A response, its body without the chunk headers.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,
@@ -32,19 +32,19 @@ impl RawConnection {
         Self(BufReader::new(TcpStream::connect(address).await.expect("a connection")))
     }
 
-    /// A Kinesis operation in JSON.
+    /// Calls a Kinesis operation in JSON.
     pub(crate) async fn kinesis(&mut self, operation: &str, body: &str) -> RawResponse {
         self.call(operation, "application/x-amz-json-1.1", body.as_bytes()).await
     }
 
-    /// A Kinesis operation in any content type.
+    /// Calls a Kinesis operation in any content type.
     pub(crate) async fn call(&mut self, operation: &str, kind: &str, body: &[u8]) -> RawResponse {
         let target = format!("Kinesis_20131202.{operation}");
         let headers = [("x-amz-target", target.as_str()), ("content-type", kind)];
         self.send("POST", "/", &headers, body).await.expect("an answer")
     }
 
-    /// Any request. `None` if the connection ends without an answer.
+    /// Sends any request. Returns `None` if the connection ends without an answer.
     pub(crate) async fn send(
         &mut self,
         method: &str,
@@ -59,7 +59,8 @@ impl RawConnection {
         }
         let _ = write!(head, "content-length: {length}\r\n\r\n");
         self.0.write_all(head.as_bytes()).await.ok()?;
-        // A server that refuses a large body may close before it has all of it.
+        // A server that refuses a large body may close the connection before it has received all of
+        // it.
         let _ = self.0.write_all(body).await;
         self.answer().await
     }
@@ -86,7 +87,7 @@ impl RawConnection {
         Some(answer)
     }
 
-    /// One chunk of a chunked body; `None` at its end.
+    /// Reads one chunk of a chunked body. Returns `None` at its end.
     async fn chunk(&mut self) -> Option<Vec<u8>> {
         let length = usize::from_str_radix(&self.line().await?, 16).ok()?;
         let mut chunk = vec![0; length];

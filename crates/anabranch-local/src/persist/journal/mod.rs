@@ -1,9 +1,9 @@
-//! The journal: entries go in at the end, one write each, and come back at the next opening.
+//! The journal: entries are appended with one write each, and replayed when it is opened.
 //!
 //! ```text
-//!  append(bytes) ─→ frame ─→ write(2) ─→ newest file ─→ full? ─→ rotate(snapshot) ─→ next file
+//!  append(fill) ─→ frame ─→ write(2) ─→ newest file ─→ full? ─→ rotate(snapshot) ─→ next file
 //!                                            │
-//!  durable(lsn) ─→ syncing thread ─→ fdatasync
+//!  durable(number) ─→ Syncer thread ─→ fdatasync
 //! ```
 
 #[cfg(test)]
@@ -21,18 +21,20 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How a journal is kept.
+/// Options of a journal.
 #[derive(Debug, Clone, Copy)]
 pub struct JournalOptions {
-    /// When entries reach stable storage.
+    /// Policy for syncing entries to stable storage. Default: every 1,000 ms.
     pub fsync: Fsync,
-    /// A file of this many bytes is full, and the next one is begun.
+    /// Size in bytes at which a file is full and the next one begins. Default:
+    /// [`DEFAULT_FILE_BYTES`].
     pub file_bytes: u64,
-    /// Is told why the journal can't be written: once, and again when it could be in between.
+    /// Called with the reason when the journal cannot be written. Called once per outage: again
+    /// only after a successful write. Default: does nothing.
     pub trouble: fn(&str),
 }
 
-/// The size at which a file is full, unless told otherwise: 64 MiB.
+/// Default size at which a file is full: 64 MiB.
 pub const DEFAULT_FILE_BYTES: u64 = 64 << 20;
 
 impl Default for JournalOptions {
@@ -41,38 +43,38 @@ impl Default for JournalOptions {
     }
 }
 
-/// Where an entry was written.
+/// The location of a written entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryLocation {
-    /// The file that holds it.
+    /// The number of the file.
     pub(super) file: u64,
-    /// The bytes that it takes there.
+    /// Length of the entry's frame in bytes.
     pub(super) bytes: u64,
-    /// Whether that file is full now: it is time for [`JournalFiles::rotate`].
+    /// True if that file is full now, so that [`JournalFiles::rotate`] is due.
     pub(super) full: bool,
 }
 
-/// An open journal. Dropping it syncs (unless the policy is `never`) and frees the folder.
+/// An open journal. Dropping it syncs (unless the policy is `never`) and unlocks the folder.
 #[derive(Debug)]
 pub(super) struct JournalFiles {
-    /// Where files are full.
+    /// Size in bytes at which a file is full.
     file_bytes: u64,
-    /// The thread that syncs; before `inner`, so that it ends first.
+    /// The syncing thread. Declared before `inner`, so that it is dropped first.
     syncer: Syncer,
     /// The files. Shared with the syncing thread.
     inner: Arc<JournalState>,
 }
 
-/// What the first file of a new journal is made of.
+/// The content of the first file of a new journal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FirstFile<'a> {
-    /// Any number, another one for each journal.
+    /// An arbitrary number, different for each journal.
     pub(super) salt: u32,
-    /// The state that the journal begins with.
+    /// The initial state of the journal.
     pub(super) snapshot: &'a [u8],
 }
 
-/// What opening a journal found.
+/// Result of opening a journal.
 #[derive(Debug)]
 pub(super) struct OpenedJournal {
     /// The journal, ready for appending.
@@ -83,37 +85,35 @@ pub(super) struct OpenedJournal {
 
 #[derive(Debug)]
 struct JournalState {
-    /// Where the files are.
     folder: Folder,
-    /// The newest file.
     writer: Mutex<JournalWriter>,
 }
 
 #[derive(Debug)]
 struct JournalWriter {
-    /// The newest file, its cursor at the end.
+    /// The newest file, with the cursor at its end.
     file: Arc<File>,
-    /// Its number.
+    /// The number of the newest file.
     number: u64,
-    /// Where its checksums start from.
+    /// Initial value of the newest file's checksums.
     salt: u32,
-    /// Its length; behind that is nothing.
+    /// Length of the newest file in bytes. Nothing follows it.
     length: u64,
-    /// The length at which it is full. Moves up when a rotation failed, so that not each append
-    /// tries again.
+    /// Length at which the newest file is full. Raised when a rotation fails, so that not every
+    /// append tries again.
     full_at: u64,
     /// The number of the next entry.
     next: u64,
-    /// The oldest file.
+    /// The number of the oldest file.
     oldest: u64,
-    /// Where frames are built; kept, so that an append allocates nothing.
+    /// Buffer in which frames are built. Kept so that an append does not allocate.
     frame: Vec<u8>,
-    /// Why nothing may be appended any more.
+    /// Reason why nothing may be appended any more.
     broken: Option<String>,
 }
 
 impl JournalFiles {
-    /// Opens the journal in `folder`, feeding everything in it to `apply`. An empty folder gets
+    /// Opens the journal in `folder` and calls `apply` with everything in it. An empty folder gets
     /// the `first` file.
     pub(super) fn open(
         folder: &Path,
@@ -137,8 +137,8 @@ impl JournalFiles {
         Ok(OpenedJournal { journal, cut })
     }
 
-    /// Appends the entry that `fill` writes to the end of its argument. It is written when this
-    /// returns: killing the process can't lose it.
+    /// Appends the entry that `fill` writes to its argument. The entry has been written when this
+    /// returns, so killing the process cannot lose it.
     pub(super) fn append(
         &self,
         fill: impl FnOnce(&mut Vec<u8>),
@@ -146,27 +146,27 @@ impl JournalFiles {
         self.inner.writer().append(Kind::Entry, fill)
     }
 
-    /// Waits until an entry is as safe as the sync policy promises. At once, unless that is
+    /// Waits until an entry is as safe as the sync policy promises. Returns at once unless that is
     /// [`Fsync::Always`].
     pub(super) async fn durable(&self, number: u64) -> Result<(), SyncError> {
         self.syncer.durable(number).await
     }
 
-    /// The last entry.
+    /// Returns the number of the last entry.
     pub(super) fn last(&self) -> u64 {
         self.inner.writer().next - 1
     }
 
-    /// Whether the newest file is full: it is time for [`JournalFiles::rotate`].
+    /// Returns true if the newest file is full, so that [`JournalFiles::rotate`] is due.
     pub(super) fn is_full(&self) -> bool {
         let writer = self.inner.writer();
         writer.length >= writer.full_at && writer.broken.is_none()
     }
 
     /// Begins the next file with `snapshot`, the state that all entries so far lead to. The caller
-    /// keeps others from appending meanwhile.
+    /// must prevent concurrent appends.
     ///
-    /// After an error the journal goes on in the old file.
+    /// After an error the journal continues in the old file.
     pub(super) fn rotate(&self, snapshot: &[u8]) -> Result<(), AppendError> {
         let mut writer = self.inner.writer();
         let rotated = writer.rotate(&self.inner.folder, snapshot, self.file_bytes);
@@ -176,14 +176,15 @@ impl JournalFiles {
         rotated
     }
 
-    /// Deletes the files below number `file`, whose entries nobody needs any more. The next replay
+    /// Deletes the files below number `file`, whose entries are no longer needed. The next replay
     /// starts with that file's snapshot.
     pub(super) fn drop_below(&self, file: u64) -> Result<(), AppendError> {
         self.inner.writer().drop_below(&self.inner.folder, file)
     }
 
-    /// Makes one file of all files below number `file`, with the entries that `keep` chooses
-    /// (`kept` is told) behind the snapshot of `file`. The caller does one such thing at a time.
+    /// Merges all files below number `file` into one: the snapshot of `file`, followed by the
+    /// entries that `keep` selects. `kept` is called with each of them. The caller must not run two
+    /// compactions at a time.
     pub(super) fn compact_below(
         &self,
         file: u64,
@@ -199,20 +200,20 @@ impl JournalFiles {
             return Ok(());
         }
         let failed = |problem: io::Error| AppendError::Write(problem.to_string());
-        // Appends go on meanwhile: nothing here touches the newest file.
+        // Appends continue meanwhile: compaction does not touch the newest file.
         compact::compact(&self.inner.folder, oldest..file, keep, kept).map_err(failed)?;
         self.inner.writer().oldest = file - 1;
         (oldest..file - 1).try_for_each(|old| self.inner.folder.remove(old)).map_err(failed)?;
         self.inner.folder.sync().map_err(failed)
     }
 
-    /// The numbers of the files, from the oldest to the newest.
+    /// Returns the numbers of the files, from the oldest to the newest.
     pub(super) fn files(&self) -> RangeInclusive<u64> {
         let writer = self.inner.writer();
         writer.oldest..=writer.number
     }
 
-    /// How many syncs the thread made.
+    /// Returns the number of syncs so far.
     #[cfg(test)]
     pub(super) fn syncs(&self) -> u64 {
         self.syncer.count()
@@ -221,7 +222,7 @@ impl JournalFiles {
 
 impl JournalState {
     fn writer(&self) -> MutexGuard<'_, JournalWriter> {
-        // A panic can happen in a `fill` only, when nothing of the frame is written yet.
+        // Only `fill` can panic under the lock, before anything of the frame is written.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -238,7 +239,7 @@ impl SyncTarget for JournalState {
 }
 
 impl JournalWriter {
-    /// Makes the first file of a journal.
+    /// Creates the first file of a journal.
     fn begin(
         folder: &Folder,
         options: JournalOptions,
@@ -261,7 +262,7 @@ impl JournalWriter {
         })
     }
 
-    /// Goes on where a replay ended: cuts a torn tail, finishes an interrupted deletion.
+    /// Continues where a replay ended: cuts off a torn tail and finishes an interrupted deletion.
     fn resume(
         folder: &Folder,
         end: &JournalEnd,
@@ -273,7 +274,8 @@ impl JournalWriter {
             if end.torn > 0 {
                 file.set_len(end.length)?;
             }
-            // Entries that only a killed process wrote may be read from now on, so they must stay.
+            // Entries that a killed process wrote may not be synced yet. They may be read from now
+            // on, so they must survive a power cut.
             file.sync_data()?;
             file.seek(SeekFrom::Start(end.length))?;
             for number in folder.numbers().unwrap_or_default() {
@@ -333,7 +335,8 @@ impl JournalWriter {
         }
     }
 
-    /// Removes what a failed write left, so that the next frame follows the last whole one.
+    /// Cuts off the remains of a failed write, so that the next frame follows the last complete
+    /// one.
     fn cut_back(&mut self, problem: &io::Error) {
         let cut = self
             .file
@@ -351,10 +354,10 @@ impl JournalWriter {
         file_bytes: u64,
     ) -> Result<(), AppendError> {
         self.refuse_if_broken()?;
-        // The syncing thread looks at the newest file only.
+        // The syncing thread only syncs the newest file.
         self.sync()?;
         let header = FileHeader {
-            // Any other number will do.
+            // Any different number is valid.
             salt: self.salt.wrapping_mul(0x9E37_79B1).wrapping_add(1),
             file: self.number + 1,
             first: self.next,
@@ -363,7 +366,7 @@ impl JournalWriter {
         let (file, length) = folder
             .create(header, snapshot)
             .map_err(|problem| AppendError::Write(problem.to_string()))?;
-        // Only a help for noticing a lost newest file, so it may fail.
+        // The seal only helps to notice a lost newest file, so writing it may fail.
         let _ = self.append(Kind::Sealed, |_| ());
         self.file = Arc::new(file);
         self.number = header.file;
@@ -380,7 +383,7 @@ impl JournalWriter {
             return Ok(());
         }
         self.append(Kind::Dropped, |out| out.extend_from_slice(&file.to_le_bytes()))?;
-        // The note must not be lost where the deletion is not: that would look like a lost file.
+        // The note must reach the disk before the deletion. Otherwise the deleted file looks lost.
         self.sync()?;
         while self.oldest < file {
             folder

@@ -1,4 +1,4 @@
-//! Promises of the journal, on real files.
+//! Tests of the journal's guarantees, on real files.
 
 use super::{DEFAULT_FILE_BYTES, FirstFile, JournalFiles, JournalOptions};
 use crate::persist::error::{AppendError, OpenError};
@@ -14,7 +14,7 @@ const OPTIONS: JournalOptions =
     JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES, trouble: |_| () };
 const FIRST: FirstFile<'_> = FirstFile { salt: 99, snapshot: b"first" };
 
-/// What a journal gave back: its entries as text, and the tail that was cut.
+/// The content of a reopened journal: its entries as text, and the tail that was cut off.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     entries: Vec<String>,
@@ -51,8 +51,8 @@ fn file(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("journal-{number:010}.log"))
 }
 
-/// Three files: `^first a bb | s2 ccc dddd | s3 eeeee f`. Made once and copied, because making
-/// them syncs.
+/// Creates three files: `^first a bb | s2 ccc dddd | s3 eeeee f`. They are written once and copied
+/// afterwards, because writing them syncs.
 fn three_files() -> TempDir {
     static FILES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
     let files = FILES.get_or_init(|| {
@@ -98,7 +98,7 @@ fn a_new_folder_has_no_entries_and_keeps_its_first_snapshot() {
 fn a_cut_at_any_byte_of_the_last_file_loses_only_what_was_cut() {
     let whole = three_files();
     let length = fs::read(file(whole.path(), 3)).unwrap().len();
-    // Header and snapshot come into being at once, so they are never torn.
+    // Header and snapshot appear together by a rename, so they are never torn.
     let head = 40 + 17 + 2;
     let ends = [head, head + 17 + 5, head + 17 + 5 + 17 + 1];
     assert_eq!(ends[2], length);
@@ -139,7 +139,7 @@ fn a_cut_in_an_earlier_file_is_refused_by_name() {
             let earlier = fs::File::options().write(true).open(&path).unwrap();
             earlier.set_len(cut_to as u64).unwrap();
             match open(dir.path()) {
-                // The seal at the end is not an entry; nothing is lost with it.
+                // The seal at the end is not an entry, so losing it loses nothing.
                 Ok((_, found)) => {
                     assert_eq!(
                         (found.entries, cut_to),
@@ -189,7 +189,7 @@ fn a_flipped_bit_gives_the_same_entries_or_a_named_error_or_a_cut_tail() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Random overwrites, also in several places: what comes back is always a prefix.
+    /// Overwrites random bytes, also in several places: the recovered entries are always a prefix.
     #[test]
     fn damage_never_makes_wrong_entries(
         payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12),
@@ -256,7 +256,7 @@ fn a_length_of_four_gigabytes_allocates_nothing() {
 #[test]
 fn a_tail_of_zeros_is_torn_and_journal_bytes_inside_a_record_are_not_a_frame() {
     let other = three_files();
-    // A journal of another folder with the numbers that would follow here.
+    // A journal of another folder, with the numbers that would follow here.
     let elsewhere = TempDir::new().unwrap();
     {
         let (journal, _) =
@@ -347,16 +347,16 @@ fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
         open(dir.path()).unwrap().1,
         Found { entries: compacted.map(str::to_owned).to_vec(), cut: None }
     );
-    // The older files were not deleted any more.
+    // A crash before the older files were deleted.
     let saved = three_files();
     fs::copy(file(saved.path(), 1), file(dir.path(), 1)).unwrap();
     assert_eq!(open(dir.path()).unwrap().1.entries, compacted);
     assert!(!file(dir.path(), 1).exists());
-    // The new file did not get its name.
+    // A crash before the new file got its name.
     let dir = three_files();
     fs::write(dir.path().join("journal.new"), b"half").unwrap();
     assert_eq!(open(dir.path()).unwrap().1.entries, THREE_FILES);
-    // It is a journal like any other: it can be compacted, dropped, and damaged.
+    // The result is an ordinary journal: it can be compacted, dropped and damaged.
     let dir = three_files();
     compact(&dir);
     {
@@ -438,14 +438,15 @@ fn an_interval_syncs_without_being_asked() {
     panic!("no sync in ten seconds");
 }
 
-/// Runs in a child process whose files may not grow beyond a limit, as on a full disk.
+/// Runs in a child process with a limit on the size of its files, which acts like a full disk.
 #[test]
 fn a_full_disk_is_an_error_and_the_journal_stays_readable() {
     const FOLDER: &str = "JOURNAL_OF_A_FULL_DISK";
     let Some(folder) = std::env::var_os(FOLDER) else {
         let dir = TempDir::new().unwrap();
-        let name = "persist::journal_tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
-        // The signal that tells of the limit would end the process; ignored, the write fails.
+        let name = "persist::journal::tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
+        // The limit raises a signal that would end the process. With the signal ignored, the write
+        // fails.
         let status = std::process::Command::new("sh")
             .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact \"$1\" --nocapture"])
             .arg(std::env::current_exe().unwrap())

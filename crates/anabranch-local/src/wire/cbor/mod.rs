@@ -1,7 +1,7 @@
-//! CBOR as the SDKs for Java speak it (`application/x-amz-cbor-1.1`).
+//! CBOR as the SDKs for Java use it (`application/x-amz-cbor-1.1`).
 //!
-//! Hot operations read with [`CborCursor`] and write with the functions of [`mod@write`]. Cold operations go
-//! through [`value`], so that each has one set of serde types for both content types.
+//! Hot operations read with [`CborCursor`] and write with the functions of [`mod@write`]. All
+//! others go through [`value`], so that one set of serde types serves both encodings.
 
 pub(crate) mod value;
 

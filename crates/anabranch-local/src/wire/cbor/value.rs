@@ -1,16 +1,16 @@
-//! CBOR to and from `serde_json::Value`, for the operations that are not hot.
+//! CBOR to and from `serde_json::Value`, for all but the hot operations.
 //!
-//! Two kinds of value have no place in JSON. A byte string becomes base64 text. A time is whole
-//! milliseconds in CBOR and seconds with a fraction in JSON; it is known by tag 1, or by a field name
-//! that ends in `Timestamp` (no other field of the API does). No cold reply carries a blob, so none
-//! is written.
+//! Two kinds of value do not exist in JSON. A byte string becomes base64 text. A time is whole
+//! milliseconds in CBOR and seconds with a fraction in JSON. Times are recognized by tag 1, or by a
+//! field name that ends in `Timestamp` (no other field of the API has such a name). Byte strings
+//! are never written, because none of these replies contains one.
 
 use serde_json::{Map, Number, Value};
 
 use super::{CborCursor, MalformedCbor, write};
 use anabranch_model::cbor::{MAX_DEPTH, TAG_TIME, major};
 
-/// Reads a whole body. An empty one is an empty request, as it is in JSON.
+/// Decodes a whole body. As in JSON, an empty body is an empty request.
 pub(crate) fn from_cbor(body: &[u8]) -> Result<Value, MalformedCbor> {
     if body.is_empty() {
         return Ok(Value::Object(Map::new()));
@@ -21,7 +21,7 @@ pub(crate) fn from_cbor(body: &[u8]) -> Result<Value, MalformedCbor> {
     Ok(value)
 }
 
-/// Writes a whole body.
+/// Encodes a whole body.
 pub(crate) fn to_cbor(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     put(&mut out, value, false);
@@ -67,7 +67,8 @@ fn read(cursor: &mut CborCursor<'_>, depth: u8, time: bool) -> Result<Value, Mal
     }
 }
 
-/// A float under tag 1 is in seconds, as RFC 8949 has it: only whole numbers are AWS's milliseconds.
+/// Reads null, a boolean or a float. A float under tag 1 is in seconds, as in RFC 8949; only whole
+/// numbers are AWS's milliseconds.
 fn simple(cursor: &mut CborCursor<'_>) -> Result<Value, MalformedCbor> {
     if cursor.null()? {
         return Ok(Value::Null);
