@@ -1,4 +1,4 @@
-//! Debian's packages: installed when we are root, or unpacked from another release into the cache.
+//! Debian packages: installed as root, or unpacked from another release into the cache.
 
 use crate::shell::{is_there, output, program};
 use std::fs;
@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The keys that every release of Debian is signed with.
+/// Keyring that signs every release of Debian.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Installs packages of this release, if we are root on Debian.
+/// Installs packages of this release, if running as root on Debian.
 pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
     let root_user = output(&mut program("id", &["-u"])).is_ok_and(|id| id.trim() == "0");
     if !root_user || !is_there("apt-get", "--version") {
@@ -20,15 +20,15 @@ pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
     output(install.args(packages).env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
 }
 
-/// A release of Debian beside the installed one: its packages and all that they need, down to the C
-/// library, are unpacked into a folder and never installed. Needs no root.
+/// A release of Debian other than the installed one. Packages and all their dependencies, down to
+/// the C library, are unpacked into a folder and never installed. Needs no root.
 pub(crate) struct OtherRelease<'a> {
     pub(crate) name: &'a str,
     pub(crate) folder: &'a Path,
 }
 
 impl OtherRelease<'_> {
-    /// A script that runs `file` of `package`, such as `usr/sbin/pgbouncer`.
+    /// Returns a script that runs `file` of `package`, such as `usr/sbin/pgbouncer`.
     pub(crate) fn program(&self, package: &str, file: &str) -> Result<PathBuf, String> {
         let script = self.folder.join(package);
         if !script.exists() {
@@ -43,7 +43,7 @@ impl OtherRelease<'_> {
             let folder = self.folder.join(folder);
             fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
-        // Nothing counts as installed, so all that the package needs is downloaded too.
+        // With an empty package status, all dependencies are downloaded too.
         self.write("status", "")?;
         self.write("sources.list", &self.sources()?)?;
         output(self.apt_get().arg("update"))?;
@@ -60,7 +60,7 @@ impl OtherRelease<'_> {
         fs::remove_dir_all(&archives).map_err(|e| e.to_string())
     }
 
-    /// The mirror that apt is configured with, for this release.
+    /// Returns the sources list for this release, with the mirror that apt is configured with.
     fn sources(&self) -> Result<String, String> {
         let format = "$(RELEASE) $(REPO_URI)";
         let mut targets = program("apt-get", &["indextargets", "--format", format]);
@@ -84,7 +84,8 @@ impl OtherRelease<'_> {
         apt
     }
 
-    /// The program needs the C library of its own release, and so that library's loader.
+    /// Writes the start script. The program needs the C library of its own release, and that
+    /// library's loader.
     fn write_script(&self, script: &Path, file: &str) -> Result<(), String> {
         let root = self.folder.join("root");
         let loader = loader(&root.join("usr/lib")).ok_or("the packages hold no loader")?;
@@ -109,7 +110,7 @@ impl OtherRelease<'_> {
     }
 }
 
-/// The mirror of the configured release. Its updates (`NAME-updates`) can lie elsewhere.
+/// Returns the mirror of the configured release. Its updates (`NAME-updates`) may use another one.
 fn mirror(targets: &str) -> Option<&str> {
     let mut lines = targets.lines().filter_map(|line| line.split_once(' '));
     let is_main = |(release, mirror): &(&str, &str)| {
@@ -118,7 +119,7 @@ fn mirror(targets: &str) -> Option<&str> {
     lines.find(is_main).map(|(_, mirror)| mirror)
 }
 
-/// The loader below `libraries`, in the folder of this machine's architecture.
+/// Returns the loader below `libraries`, in the folder of this machine's architecture.
 fn loader(libraries: &Path) -> Option<PathBuf> {
     let folders = fs::read_dir(libraries).ok()?.flatten().map(|entry| entry.path());
     let files = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();

@@ -1,13 +1,13 @@
-//! `cargo xtask dist`: the one binary as it is shipped, and proof that it needs nothing beside it.
+//! `cargo xtask dist`: builds the release binary and checks that it is static.
 
 use crate::shell::{built, cargo, output, profile, program, root, show};
 use std::fs;
 use std::process::ExitCode;
 
-/// Where the binary is put, on every machine.
+/// Folder of the binary, on every machine.
 const PLACE: &str = "target/dist";
 
-/// The type of the program header that names a loader: a static program has none.
+/// Type of the program header that names a loader. A static program has none.
 const PT_INTERP: u32 = 3;
 
 pub(crate) fn run() -> ExitCode {
@@ -51,7 +51,7 @@ fn dist() -> Result<String, String> {
     Ok(format!("{PLACE}/anabranch: {}, {size} MiB, {linked}", version.trim()))
 }
 
-/// Whether a 64-bit ELF program names a loader. `None` for a file of another kind.
+/// Returns true if a 64-bit ELF program names a loader, or `None` for another kind of file.
 fn needs_loader(file: &[u8]) -> Option<bool> {
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -73,7 +73,7 @@ fn needs_loader(file: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// A program with program headers of these types.
+    /// Returns an ELF program with program headers of these types.
     fn program(types: &[u32]) -> Vec<u8> {
         let mut file = vec![0; 64];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");

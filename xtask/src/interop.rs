@@ -1,8 +1,9 @@
-//! Real clients against `anabranch local`: each at its default settings, over real sockets.
+//! Interoperability tests: real clients with default settings against `anabranch local`, over real
+//! sockets.
 //!
 //! A client is a program under `interop/`. It reads the endpoint from the usual AWS variables and
-//! prints one line a check: `ok NAME`, or `not ok NAME: WHY`. SDK clients run twice, without TLS and
-//! with it, and must make the same checks both times.
+//! prints one line per check: `ok NAME`, or `not ok NAME: WHY`. SDK clients run twice, without and
+//! with TLS, and must make the same checks both times.
 
 use crate::server::ServerProcess;
 use crate::shell::{built, output, program, root};
@@ -13,21 +14,22 @@ use std::process::Command;
 
 struct InteropClient {
     name: &'static str,
-    /// Gets what the client needs and gives the command that runs it.
+    /// Installs the client's dependencies and returns the command that runs it.
     prepare: fn() -> Result<Command, ClientUnavailable>,
-    /// How it comes to trust the certificate of a server with TLS. `None`: it runs without only.
+    /// Makes the client trust a server's TLS certificate. `None` if the client runs without TLS
+    /// only.
     trust: Option<TrustMethod>,
 }
 
-/// Lets a client trust the certificate of a server.
+/// Makes a client trust the certificate of a server.
 type TrustMethod = fn(&mut Command, &ServerProcess) -> Result<(), String>;
 
-/// Why a client can't run.
+/// Reason that a client can't run.
 #[derive(Debug)]
 enum ClientUnavailable {
-    /// The machine lacks a part; here is the way to get it. The client is skipped.
+    /// The machine lacks a part. Holds the instructions to get it. The client is skipped.
     MissingPart(String),
-    /// All parts are there, and the client itself is broken. That is a failure.
+    /// All parts are present, but the client is broken, which counts as a failure.
     Broken(String),
 }
 
@@ -37,7 +39,7 @@ impl From<MissingPart> for ClientUnavailable {
     }
 }
 
-/// The password of a trust store, which holds nothing secret.
+/// Password of a trust store, which holds nothing secret.
 const STORE_PASSWORD: &str = "changeit";
 
 const CLIENTS: [InteropClient; 7] = [
@@ -120,7 +122,7 @@ fn run_client(
             checks += 1;
         }
     }
-    // A client that fell over half-way must not look like one that had little to check.
+    // A client that crashed halfway must not look like one with few checks.
     let fell_over = !out.status.success() && tally.failures() == before;
     if fell_over || checks == 0 {
         let printed = String::from_utf8_lossy(&out.stderr);
@@ -129,7 +131,7 @@ fn run_client(
     checks
 }
 
-/// The client reads `AWS_CA_BUNDLE` or `NODE_EXTRA_CA_CERTS`.
+/// Relies on `AWS_CA_BUNDLE` or `NODE_EXTRA_CA_CERTS`, which the client reads.
 fn by_environment(_: &mut Command, server: &ServerProcess) -> Result<(), String> {
     match &server.ca_file {
         Some(_) => Ok(()),
@@ -137,11 +139,11 @@ fn by_environment(_: &mut Command, server: &ServerProcess) -> Result<(), String>
     }
 }
 
-/// Java reads a trust store of its own kind only.
+/// Imports the certificate into a Java trust store, because Java reads no PEM file.
 fn by_java_trust_store(command: &mut Command, server: &ServerProcess) -> Result<(), String> {
     by_environment(command, server)?;
     let Some(file) = &server.ca_file else { return Ok(()) };
-    // Beside the certificate, and removed with it.
+    // It lies beside the certificate and is removed with it.
     let store = file.with_file_name("trust.p12");
     let import = ["-importcert", "-noprompt", "-alias", "local", "-storetype", "PKCS12"];
     let mut keytool = program("keytool", &import);
@@ -168,7 +170,7 @@ fn cli() -> Result<Command, ClientUnavailable> {
 
 fn javascript() -> Result<Command, ClientUnavailable> {
     let (node, packages) = third_party::node()?;
-    // A module finds its packages beside itself, so the program runs from the cache folder.
+    // A module finds its packages in its own folder, so the program runs from the cache folder.
     let source = root().join("interop/javascript/round_trip.mjs");
     let copy = packages.join("round_trip.mjs");
     std::fs::copy(&source, &copy)
@@ -199,7 +201,7 @@ fn java() -> Result<Command, ClientUnavailable> {
     Ok(program("java", &["-cp", &classpath, "RoundTrip"]))
 }
 
-/// The official KCL workers under `anabranch multilang`.
+/// Prepares the official KCL workers under `anabranch multilang`.
 fn multilang() -> Result<Command, ClientUnavailable> {
     let python = third_party::python()?;
     let (node, packages) = third_party::node_kcl()?;
@@ -209,7 +211,8 @@ fn multilang() -> Result<Command, ClientUnavailable> {
     Ok(command)
 }
 
-/// Java's `MultiLangDaemon` and `anabranch multilang`, one after the other on one lease table.
+/// Prepares Java's `MultiLangDaemon` and `anabranch multilang`, one after the other on one lease
+/// table.
 fn java_daemon() -> Result<Command, ClientUnavailable> {
     let python = third_party::python()?;
     let mut command = program(&python, &["interop/multilang/run.py", "java"]);
@@ -218,7 +221,7 @@ fn java_daemon() -> Result<Command, ClientUnavailable> {
     Ok(command)
 }
 
-/// Compiles a client. The compiler is there, so what does not compile is a broken client.
+/// Compiles a client. The compiler is present, so an error means that the client is broken.
 fn compiled(language: &str, build: &mut Command) -> Result<(), ClientUnavailable> {
     let broken =
         |why| ClientUnavailable::Broken(format!("the {language} client did not build: {why}"));

@@ -1,4 +1,4 @@
-//! What a contributor runs: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`, `dist`.
+//! Developer commands: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`, `dist`.
 
 mod shell;
 mod debian;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         }
         ["dist"] => dist::run(),
         ["help" | "--help" | "-h"] => {
-            // A reader that has seen enough closes the pipe, and that is no failure.
+            // A reader that closes the pipe early is not a failure.
             let _ = writeln!(std::io::stdout(), "{HELP}");
             ExitCode::SUCCESS
         }

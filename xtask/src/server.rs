@@ -1,4 +1,4 @@
-//! A server under test: started on a free port, stopped by its pid.
+//! Server under test: started on a free port and killed on drop.
 
 use crate::shell::{built, program};
 use std::io::{BufRead, BufReader, Read};
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 /// A running server process. Dropping it kills the process and waits for it.
 pub(crate) struct ServerProcess {
     child: Child,
-    /// The rest of what it prints. Held open, so that a late line does not break its pipe.
+    /// Rest of its output. Kept open, so that a late line does not break its pipe.
     #[expect(dead_code, reason = "held, never read")]
     output: Option<BufReader<ChildStdout>>,
-    /// Where it answers, `http://127.0.0.1:PORT`, or `https://` with TLS.
+    /// Endpoint, `http://127.0.0.1:PORT`, or `https://` with TLS.
     pub(crate) endpoint: String,
-    /// The certificate that clients trust, with TLS; in a temporary folder of its own.
+    /// Certificate that clients trust, with TLS, in its own temporary folder.
     pub(crate) ca_file: Option<PathBuf>,
-    /// From the start of the process to its ready line or its first accepted connection.
+    /// Time from the start of the process to its ready line or its first accepted connection.
     pub(crate) ready_after: Duration,
 }
 
 impl ServerProcess {
-    /// `anabranch local` with more options, on free ports. With `--tls` among them, its endpoint is
-    /// the one with TLS.
+    /// Starts `anabranch local` with additional options on free ports. With `--tls`, the endpoint
+    /// is the TLS one.
     pub(crate) fn anabranch(options: &[&str]) -> Result<Self, String> {
         let binary = built("anabranch");
         let mut command = program(binary, &["local", "--port", "0"]);
@@ -45,7 +45,7 @@ impl ServerProcess {
         Err("`anabranch local` ended without its ready line".to_owned())
     }
 
-    /// Another server, given a free port; ready when it accepts a connection.
+    /// Starts another server on a given free port. It is ready when it accepts a connection.
     pub(crate) fn peer(command: &mut Command, port: u16) -> Result<Self, String> {
         let started = Instant::now();
         let child = spawn(command)?;
@@ -65,7 +65,7 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// The settings with which any AWS SDK talks to this server.
+    /// Sets the variables with which any AWS SDK uses this server.
     pub(crate) fn configure<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("AWS_ENDPOINT_URL", &self.endpoint)
@@ -91,13 +91,13 @@ impl Drop for ServerProcess {
     }
 }
 
-/// The word right behind `mark` in a line.
+/// Returns the word after `mark` in a line.
 fn word_after(line: &str, mark: &str) -> Option<String> {
     let (_, rest) = line.split_once(mark)?;
     rest.split_whitespace().next().map(str::to_owned)
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16, String> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())

@@ -1,11 +1,11 @@
-//! `cargo xtask sim`: builds the simulator and hands it the arguments.
+//! `cargo xtask sim`: builds the simulator and runs it with the given arguments.
 
 use crate::shell;
 use crate::tally::CheckTally;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 
-/// The test programs of the simulator. They have a budget of their own.
+/// Test programs of the simulator, which have a separate time budget.
 const TESTS: [&str; 6] =
     ["sim_world", "sim_checkers", "sim_leases", "sim_flaws", "sim_consumer", "sim_producer"];
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &[&str]) -> ExitCode {
         eprintln!("error: {why}");
         return ExitCode::FAILURE;
     }
-    // In our place, so that Ctrl-C and the exit code are the simulator's own.
+    // Replaces this process, so that Ctrl-C and the exit code are the simulator's own.
     let error = shell::program(shell::built("anabranch-sim"), &args).exec();
     eprintln!("error: the simulator did not start: {error}");
     ExitCode::FAILURE
@@ -42,7 +42,7 @@ pub(crate) fn tests(tally: &mut CheckTally) {
     for test in TESTS {
         command.args(["--test", test]);
     }
-    // The tables of what was drawn, and of flaws with the seeds that they took.
+    // Shows the tables of generated cases, and of flaws with the seeds that they took.
     command.args(["--no-fail-fast", "--", "--show-output"]).stderr(Stdio::inherit());
     println!(
         "$ cargo test --profile {} --workspace --test {}",

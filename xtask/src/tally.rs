@@ -1,8 +1,8 @@
-//! What passed, what failed and what was skipped, and the closing line that counts them.
+//! Tally of passed, failed and skipped checks.
 
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// Counts of checks, and the text for each one that did not pass.
+/// Counts of checks, with the text of each that did not pass.
 #[derive(Default)]
 pub(crate) struct CheckTally {
     passed: usize,
@@ -11,7 +11,7 @@ pub(crate) struct CheckTally {
 }
 
 impl CheckTally {
-    /// Counts one check by its result; a failure is printed at once.
+    /// Counts a check by its result, and prints a failure at once.
     pub(crate) fn check(&mut self, name: &str, result: Result<(), String>) {
         match result {
             Ok(()) => self.pass(name),
@@ -29,13 +29,13 @@ impl CheckTally {
         self.failed.push(name.to_owned());
     }
 
-    /// Counts a part that could not run here, with the way to get what it lacks.
+    /// Counts a part that could not run, with the instructions to get what it lacks.
     pub(crate) fn skip(&mut self, name: &str, way_out: &str) {
         println!("skipped {name}: {way_out}");
         self.skipped.push(format!("{name}: {way_out}"));
     }
 
-    /// Runs a `cargo test` command, shows what it prints and counts its results.
+    /// Runs a `cargo test` command, shows its output and counts its results.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) {
         match command.output() {
             Err(error) => self.fail(name, &error.to_string()),
@@ -43,12 +43,12 @@ impl CheckTally {
         }
     }
 
-    /// Shows what tests printed, and counts their results.
+    /// Shows the output of tests and counts their results.
     pub(crate) fn printed(&mut self, name: &str, text: &str, status: ExitStatus) {
         let before = self.failures();
         print!("{text}");
         self.cargo_test(text);
-        // A test program that died without a result line must not go uncounted.
+        // A test program that died without a result line must be counted too.
         if !status.success() && self.failures() == before {
             self.fail(name, &format!("ended with {status}"));
         }
@@ -85,8 +85,8 @@ impl CheckTally {
         self.skipped.len()
     }
 
-    /// Prints the closing lines and gives the exit code. A skip counts as a failure in CI, where
-    /// everything must be there.
+    /// Prints the closing lines and returns the exit code. In CI, where every part must be present,
+    /// a skip counts as a failure.
     pub(crate) fn close(self) -> ExitCode {
         for name in &self.failed {
             println!("failed:  {name}");
@@ -101,12 +101,12 @@ impl CheckTally {
     }
 }
 
-/// The name in a line such as `test lineage::tests::merge ... FAILED`.
+/// Returns the name in a line such as `test lineage::tests::merge ... FAILED`.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// The number that stands right before `word`.
+/// Returns the number directly before `word`.
 fn number_before(text: &str, word: &str) -> usize {
     let before = text.split(word).next().unwrap_or_default();
     before.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
+//! `cargo xtask test`: runs all parts in order and prints the time of each with its budget.
 
 use crate::server::{ServerProcess, free_port};
 use crate::tally::CheckTally;
@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Minutes that a part may take on 2 cores, cold. Printed beside what it took; no test asserts it.
+/// Time budgets in minutes on 2 cores with a cold cache. They are printed beside the actual time;
+/// no test asserts them.
 const BUILD_AND_LINT_MINUTES: f64 = 12.0;
 const TESTS_MINUTES: f64 = 6.0;
 const SIMULATOR_MINUTES: f64 = 6.0;
@@ -48,8 +49,8 @@ fn timed(
     times.push((name, start.elapsed(), budget));
 }
 
-/// The binary and all test programs, in the one profile that everything uses. Benchmarks are only
-/// linted: to build them takes minutes, and no test runs them.
+/// Builds the binary and all test programs in one profile. Benchmarks are only linted: building
+/// them takes minutes, and no test runs them.
 fn build() -> Result<(), String> {
     shell::show(&mut shell::cargo(&[
         "build",
@@ -64,7 +65,8 @@ fn build() -> Result<(), String> {
     ]))
 }
 
-/// Unit, property and end-to-end tests, and the examples in the docs. The simulator has its own turn.
+/// Runs unit, property and end-to-end tests, and the examples in the docs. The simulator's tests
+/// run separately.
 fn cargo_tests(tally: &mut CheckTally) {
     const OTHERS: [&str; 2] = ["--exclude", "anabranch-sim"];
     let mut lent = lent(tally);
@@ -75,8 +77,8 @@ fn cargo_tests(tally: &mut CheckTally) {
     };
     let mut docs = shell::cargo(&["test", "--doc", "--profile", shell::profile(), "--workspace"]);
     docs.args(["--locked", "--no-fail-fast"]).args(OTHERS);
-    // After the longest: rustc is busy for them, and busy programs may well share the machine with
-    // those that wait.
+    // After the longest programs: the examples keep rustc busy, and can share the machine with
+    // programs that mostly wait.
     jobs.insert(jobs.len().min(2), TestJob::new("examples in the docs", docs));
     for job in &mut jobs {
         for (variable, path) in &lent {
@@ -87,8 +89,8 @@ fn cargo_tests(tally: &mut CheckTally) {
     drop(tables);
 }
 
-/// One DynamoDB Local for all tests: it starts slowly, and is fast only after a while. Where it does
-/// not start, each test tries by itself and tells why.
+/// Starts one DynamoDB Local for all tests, because it starts slowly and is slow at first. If it
+/// does not start, each test starts its own and reports the reason.
 fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<ServerProcess> {
     let (_, folder) = lent.iter().find(|(variable, _)| *variable == "ANABRANCH_DYNAMODB_LOCAL")?;
     let port = free_port().ok()?;
@@ -100,7 +102,7 @@ fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<ServerProc
     Some(server)
 }
 
-/// Where the tests find third-party parts. Those that need one that is missing say so.
+/// Returns the paths of third-party parts for the tests. Missing parts are counted as skipped.
 fn lent(tally: &mut CheckTally) -> Vec<(&'static str, PathBuf)> {
     let mut lent = Vec::new();
     let mock = third_party::kinesis_mock().map(|(mock, node)| {

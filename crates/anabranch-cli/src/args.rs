@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and one clear line when it is asked wrongly.
+//! Command line definition, and one-line messages for usage errors.
 
 use crate::commands::{
     consume, cp, demo, doctor, leases, local, multilang, put, redrive, relay, shards, shell, tail,
@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
-/// Kinesis consumers and producers that keep every key in order through any split or merge.
+/// Kinesis consumers and producers that keep every key in order through splits and merges.
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
@@ -17,61 +17,59 @@ Exit codes: 0 done, 1 the result is bad (records refused, a guarantee broken, a 
 2 it could not start.
 Settings may also stand in variables (ANABRANCH_ENDPOINT, …) and in anabranch.toml: docs/cli.md.")]
 pub(crate) struct CommandLine {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: CliCommand,
-    /// Where things are.
     #[command(flatten)]
     pub(crate) connection: connection::ConnectionOptions,
 }
 
-/// What the person asked for.
+/// The subcommands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum CliCommand {
     /// Run a local Kinesis stream (and DynamoDB) for development and tests
     Local(local::LocalOptions),
-    /// See order kept across splits, merges and a killed worker, with a verdict
+    /// Demonstrate that order survives splits, merges and a killed worker
     Demo(demo::DemoOptions),
-    /// A worker of the demo, in a process of its own
+    /// Worker process of the demo
     #[command(hide = true)]
     DemoWorker(demo::worker::DemoWorkerOptions),
     /// Put records into a stream, each key in order
     Put(put::PutOptions),
-    /// Print the records of a stream as they come
+    /// Print the records of a stream as they arrive
     Tail(tail::TailOptions),
     /// Copy records between streams and files, each key in order
     Cp(cp::CopyOptions),
-    /// Give every record of a stream to a program, or print it, and remember what is done
+    /// Pass every record of a stream to a program or print it, with checkpoints
     Consume(consume::ConsumeOptions),
-    /// Have records handled again that `consume --park` put aside
+    /// Process the dead letters of `consume --park` again
     Redrive(redrive::RedriveOptions),
-    /// Show the shards of a stream as a tree, and why one isn't being read
+    /// Show the shards of a stream as a tree, and the reasons for unread shards
     Shards(shards::ShardsOptions),
-    /// Look at the leases of an application, and change them: reset, release, snapshot, copy
+    /// Show the leases of an application or change them: reset, release, snapshot, copy
     Leases(leases::LeasesOptions),
-    /// Say what is wrong between a stream and an application, and how to mend it
+    /// Diagnose a stream and its application, and suggest fixes
     Doctor(doctor::DoctorOptions),
-    /// Carry the rows of a PostgreSQL outbox into a stream, each key in order
+    /// Relay the rows of a PostgreSQL outbox to a stream, each key in order
     Relay(relay::RelayOptions),
-    /// Run the KCL workers of other languages, without a JVM
+    /// Run KCL workers written in other languages, without a JVM
     Multilang(multilang::MultilangOptions),
-    /// Print the completions for a shell
+    /// Print a shell completion script
     Completions(shell::CompletionsOptions),
     /// Print the manual page
     Man,
 }
 
-/// What came of reading the command line.
+/// Result of parsing the command line.
 pub(crate) enum ParsedArgs {
     /// A command to run.
     Run(Box<CommandLine>),
-    /// A text that was asked for: help or the version.
+    /// Text to print: help or the version.
     Show(String),
-    /// A mistake.
+    /// A usage error.
     Invalid(CommandFailure),
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> ParsedArgs {
     let words: Vec<OsString> = words.into_iter().collect();
     match CommandLine::try_parse_from(&words) {
@@ -87,12 +85,12 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> ParsedArgs {
     }
 }
 
-/// The first line of clap's message, its suggestion, and where to read on.
+/// Formats a clap error on one line: message, suggestion, and the help command.
 fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     let text = error.render().to_string();
     let text = without_secrets(error, text);
     let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    // What is missing or possible stands on the lines that follow, up to the first empty one.
+    // Missing or possible values follow on the next lines, up to the first empty one.
     let rest: Vec<&str> =
         text.lines().skip(1).map(str::trim).take_while(|l| !l.is_empty()).collect();
     let mut line = format!("{first} {}", rest.join(" ")).trim_end().to_owned();
@@ -109,7 +107,7 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     format!("{line}; see '{help}'")
 }
 
-/// The message without a value that may hold a password: an address of a database, right or wrong.
+/// Removes a value that may contain a password, such as a database address, from a message.
 fn without_secrets(error: &clap::Error, text: String) -> String {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
         return text;
@@ -122,7 +120,7 @@ fn without_secrets(error: &clap::Error, text: String) -> String {
     text.replace(value, &format!("{scheme}//…"))
 }
 
-/// What a command can be told to do, where a word behind it is none of that.
+/// Returns the list of a command's subcommands if an unknown one was given.
 fn verbs(error: &clap::Error, command: &clap::Command) -> String {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
         return String::new();

@@ -1,10 +1,10 @@
-//! Why a command ended early: one line for a person, and an exit code for a script.
+//! Command failure: a one-line message and an exit code.
 
 use std::fmt;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// A failed command. Its text is one line: what happened, to what, and the way out.
+/// A failed command. Its message is one line: cause, subject and remedy.
 #[derive(Debug)]
 pub(crate) struct CommandFailure {
     text: String,
@@ -12,31 +12,33 @@ pub(crate) struct CommandFailure {
 }
 
 impl CommandFailure {
-    /// The work was done and its result is bad: a guarantee did not hold, a record was refused.
+    /// Creates a failure of completed work with a bad result, such as a broken guarantee or a
+    /// refused record. Exit code 1.
     pub(crate) fn result(text: impl fmt::Display) -> Self {
         Self { text: text.to_string(), code: 1 }
     }
 
-    /// The command could not start: bad options, a port that is taken, no credentials, a stream
-    /// that is not there.
+    /// Creates a failure of a command that could not start, such as bad options, a port in use,
+    /// missing credentials or a missing stream. Exit code 2.
     pub(crate) fn usage(text: impl fmt::Display) -> Self {
         Self { text: text.to_string(), code: 2 }
     }
 
-    /// The same, after a part of the work was done: says too what that left behind.
+    /// Converts the failure to one after partial work, and adds a description of the resulting
+    /// state.
     pub(crate) fn after(self, left: impl fmt::Display) -> Self {
         Self::result(format!("{}; {left}", self.text))
     }
 
-    /// The line that a person reads.
+    /// Returns the message.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Prints the line to standard error and gives the exit code.
+    /// Prints the message to standard error and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        // Who reads standard error may be gone, and the exit code still tells.
+        // The reader of standard error may be gone. The exit code is still meaningful.
         let _ = writeln!(std::io::stderr(), "error: {}", self.text);
         ExitCode::from(self.code)
     }

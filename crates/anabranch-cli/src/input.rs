@@ -1,7 +1,7 @@
-//! Lines from standard input or from files, read by a thread of their own.
+//! Input lines from standard input or files, read by a separate thread.
 //!
-//! They are handed over in handfuls: those that are there already when the first of them is read. To
-//! wake somebody for each line costs more than all else that is done with it.
+//! Lines are handed over in groups of those already buffered. Waking the receiver for each line
+//! would cost more than all other processing.
 
 use crate::failure::CommandFailure;
 use std::collections::VecDeque;
@@ -11,36 +11,36 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Handfuls that may wait to be taken.
+/// Capacity of the channel, in groups.
 const WAITING: usize = 16;
-/// Lines of a handful, at the most.
+/// Maximum lines per group.
 const HANDFUL: usize = 1_024;
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// The longest line: a record of 10 MiB as base64 inside JSON, and some more.
+/// Longest line: a 10 MiB record as base64 inside JSON, with some reserve.
 const LONGEST: usize = 32 << 20;
 
-/// Bytes that may wait to be taken. A longer line waits alone.
+/// Maximum bytes queued. A longer line is queued alone.
 const WAITING_BYTES: usize = 16 << 20;
 
-/// A line, and where it stood.
+/// A line with its origin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InputLine {
-    /// The file, or standard input.
+    /// File name, or standard input.
     pub(crate) source: Arc<str>,
-    /// Its number, from 1.
+    /// Line number, starting at 1.
     pub(crate) number: u64,
-    /// Its bytes, without the line break.
+    /// Bytes of the line, without the line break.
     pub(crate) text: Vec<u8>,
 }
 
-/// Where lines come from, checked before anything else happens.
+/// Input files, opened before any other work starts.
 pub(crate) struct Input {
     sources: Vec<(String, Box<dyn Read + Send>)>,
 }
 
 impl Input {
-    /// Opens the files, or standard input when there are none. `-` is standard input too.
+    /// Opens the files, or standard input if there are none. `-` also means standard input.
     pub(crate) fn open(files: &[PathBuf]) -> Result<Self, CommandFailure> {
         let stdin = || ("standard input".to_owned(), Box::new(io::stdin()) as Box<_>);
         if files.is_empty() {
@@ -67,7 +67,7 @@ impl Input {
         Ok(Self { sources })
     }
 
-    /// The lines, one after another. The channel ends with the last one, or with what went wrong.
+    /// Returns the lines in order. The channel ends after the last line or an error.
     pub(crate) fn lines(self) -> Lines {
         let (send, lines) = mpsc::channel(WAITING);
         let room = Arc::new(LineBufferLimit::default());
@@ -87,25 +87,25 @@ impl Input {
 #[derive(Default)]
 struct LineGroup {
     lines: VecDeque<InputLine>,
-    /// Their bytes.
+    /// Size of the lines.
     bytes: usize,
 }
 
-/// The lines that were read.
+/// Receiver of the lines.
 pub(crate) struct Lines {
     handfuls: mpsc::Receiver<Result<LineGroup, CommandFailure>>,
-    /// Those of the last handful that were not taken.
+    /// Lines of the current group that were not taken yet.
     at_hand: VecDeque<InputLine>,
     room: Arc<LineBufferLimit>,
 }
 
 impl Lines {
-    /// The next line, if it is at hand.
+    /// Returns the next line if it is already buffered.
     pub(crate) fn try_recv(&mut self) -> Option<InputLine> {
         self.at_hand.pop_front()
     }
 
-    /// The next line; `None` behind the last.
+    /// Returns the next line, or `None` after the last.
     pub(crate) async fn recv(&mut self) -> Option<Result<InputLine, CommandFailure>> {
         loop {
             if let Some(line) = self.try_recv() {
@@ -124,13 +124,13 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // Whoever waits for room finds the channel closed.
+        // A reader that waits for free space finds the channel closed.
         self.handfuls.close();
         self.room.leave(usize::MAX);
     }
 }
 
-/// How many bytes wait.
+/// Limit on queued bytes.
 #[derive(Default)]
 struct LineBufferLimit {
     waiting: Mutex<usize>,
@@ -138,7 +138,7 @@ struct LineBufferLimit {
 }
 
 impl LineBufferLimit {
-    /// Waits until so many bytes fit, or until nothing waits.
+    /// Waits until `bytes` fit or nothing is queued.
     fn enter(&self, bytes: usize) {
         let full = |waiting: &mut usize| *waiting > 0 && *waiting + bytes > WAITING_BYTES;
         let waiting = self.left.wait_while(self.lock(), full);
@@ -157,14 +157,14 @@ impl LineBufferLimit {
     }
 }
 
-/// The thread that reads.
+/// The reading thread.
 struct ReaderThread {
     to: mpsc::Sender<Result<LineGroup, CommandFailure>>,
     room: Arc<LineBufferLimit>,
 }
 
 impl ReaderThread {
-    /// Reads one source. `false` when there is no point in reading on.
+    /// Reads one source. Returns `false` if reading should stop.
     fn read(&self, source: &Arc<str>, reader: impl Read) -> bool {
         let mut reader = BufReader::with_capacity(READ_BYTES, reader);
         let mut handful = LineGroup::default();
@@ -190,8 +190,8 @@ impl ReaderThread {
             }
             handful.bytes += text.len();
             handful.lines.push_back(InputLine { source: Arc::clone(source), number, text });
-            // Whoever waits for a line gets it before the next one is waited for, so that nothing is
-            // in hand when a read ends or fails.
+            // Hand over all complete lines before the next blocking read, so that none is held back
+            // when it ends or fails.
             let goes_on = handful.lines.len() < HANDFUL && reader.buffer().contains(&b'\n');
             if !goes_on && !self.hand_over(std::mem::take(&mut handful)) {
                 return false;
@@ -200,7 +200,7 @@ impl ReaderThread {
         true
     }
 
-    /// Waits for room. `false` when nobody takes lines any more.
+    /// Waits for free space and sends a group. Returns `false` if the receiver is gone.
     fn hand_over(&self, handful: LineGroup) -> bool {
         self.room.enter(handful.bytes);
         self.to.blocking_send(Ok(handful)).is_ok()
@@ -216,7 +216,7 @@ mod tests {
         Input { sources: vec![("f".to_owned(), Box::new(source))] }.lines()
     }
 
-    /// Gives one part a read, and counts the reads.
+    /// Yields one part per read, and counts the reads.
     struct Parts(Vec<&'static [u8]>, Arc<AtomicUsize>);
 
     impl Read for Parts {
@@ -278,7 +278,8 @@ mod tests {
         let text = [line.as_slice(); 40].join(&b'\n');
         let mut lines = lines_of(io::Cursor::new(text));
         for number in 1..=40 {
-            // Whoever takes slowly finds as much as may wait, or what is left, and never more.
+            // A slow receiver finds the queue filled up to the limit, or with the rest, and never
+            // beyond.
             let left = (41 - number) * (WAITING_BYTES / 4);
             while *lines.room.lock() < WAITING_BYTES.min(left) {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Records as lines: one JSON object each, or a line for people.
+//! Records as lines: JSON objects or plain text.
 
 use crate::time_spec;
 use anabranch::producer::NewRecord;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// A record as a JSON object, on its way out.
+/// JSON representation of an output record.
 #[derive(Debug, Serialize)]
 struct RecordJson<'a> {
     shard: &'a str,
@@ -26,7 +26,7 @@ struct RecordJson<'a> {
     arrived: String,
 }
 
-/// The JSON line of a record, with its line break. Data that is text stays text.
+/// Formats a record as a JSON line. Data that is valid UTF-8 stays text.
 pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
     let data = std::str::from_utf8(&record.data).ok();
     let out = RecordJson {
@@ -40,7 +40,7 @@ pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
         arrived: time_spec::text(record.arrival_ms),
     };
     let mut line = serde_json::to_string(&out).expect("strings and numbers always make JSON");
-    // JSON leaves these as they are, and a terminal obeys them.
+    // JSON leaves these characters unescaped, and terminals interpret them.
     if line.contains(is_high_control) {
         let mut escaped = String::with_capacity(line.len() + 16);
         for letter in line.chars() {
@@ -60,7 +60,7 @@ fn is_high_control(letter: char) -> bool {
     matches!(letter, '\u{7f}'..='\u{9f}')
 }
 
-/// The line of a record for people, with its line break: when, where, which key, what.
+/// Formats a record as a plain text line: time, shard, key, data.
 pub(crate) fn plain(shard: &ShardId, record: &UserRecord) -> String {
     let data = match std::str::from_utf8(&record.data) {
         Ok(text) => one_line(text),
@@ -70,12 +70,12 @@ pub(crate) fn plain(shard: &ShardId, record: &UserRecord) -> String {
     format!("{} {} {key}\t{data}\n", time_spec::text(record.arrival_ms), short(shard))
 }
 
-/// A shard by its number, as long as it has one.
+/// Returns the short name of a shard by its number, or its id if it has none.
 pub(crate) fn short(shard: &ShardId) -> String {
     shard.index().map_or_else(|| shard.to_string(), |index| format!("shard-{index}"))
 }
 
-/// A text without what would move the cursor of a terminal.
+/// Escapes control characters, which would move the cursor of a terminal.
 pub(crate) fn one_line(text: &str) -> String {
     let escaped = |letter: char| letter.is_control() && letter != '\t';
     if !text.contains(escaped) {
@@ -92,8 +92,8 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// A record as a JSON object, on its way in. What `tail` and `consume` print is understood too:
-/// where a record came from does not matter to where it goes.
+/// JSON representation of an input record. Other fields, as printed by `tail` and `consume`, are
+/// ignored.
 #[derive(Debug, Deserialize)]
 struct InputJson {
     key: Option<String>,
@@ -102,7 +102,7 @@ struct InputJson {
     hash_key: Option<HashField>,
 }
 
-/// A hash key: its digits, or a number that is small enough for one.
+/// A hash key as a string of digits, or as a number that fits `u64`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum HashField {
@@ -110,7 +110,7 @@ enum HashField {
     Number(u64),
 }
 
-/// Reads the JSON line of a record.
+/// Parses the JSON line of a record.
 pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
     let read: InputJson = serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
     let key = read.key.ok_or(
@@ -137,7 +137,7 @@ pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
     Ok(record.with_explicit_hash_key(hash))
 }
 
-/// A record with a key that the service takes.
+/// Creates a record with a key that the service accepts.
 pub(crate) fn new_record(key: String, data: Bytes) -> Result<NewRecord, String> {
     match key.chars().count() {
         0 => Err("its key is empty".to_owned()),

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return CommandFailure::result(format!("no runtime: {error}")).report(),
     };
     let result = runtime.block_on(Box::pin(run(line)));
-    // A thread may wait for input that never comes, and must not hold up the end.
+    // A thread may be blocked on input that never arrives and must not delay the exit.
     runtime.shutdown_background();
     end(output::judge(result))
 }

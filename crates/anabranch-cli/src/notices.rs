@@ -1,4 +1,4 @@
-//! What an operator is told on standard error while a command runs: trouble, and changes of hands.
+//! Notices on standard error while a command runs: failures and lease changes.
 
 use crate::line::{one_line, short};
 use crate::output::print_note;
@@ -8,15 +8,15 @@ use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, Sha
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Kinds of trouble that are counted at the most. Beyond, all are told anew.
+/// Maximum number of failures counted. Beyond it, counting starts over.
 const KINDS: usize = 10_000;
 
-/// How often the same trouble is told again: at the first time, and then at each doubling.
+/// Limits repeated notices of the same failure to the first and each doubling of its count.
 #[derive(Default)]
 struct RepeatLimiter(BTreeMap<String, u64>);
 
 impl RepeatLimiter {
-    /// Whether to tell it now, and how often it happened.
+    /// Counts a failure. Returns the count if it should be printed now.
     fn count(&mut self, kind: String) -> Option<u64> {
         if self.0.len() >= KINDS && !self.0.contains_key(&kind) {
             self.0.clear();
@@ -27,7 +27,7 @@ impl RepeatLimiter {
     }
 }
 
-/// Prints notices of what happens. `all` shows changes of hands too.
+/// Returns a listener that prints notices. With `all`, lease changes too.
 pub(crate) fn printed(all: bool) -> Events {
     let repeats = Mutex::new(RepeatLimiter::default());
     Events::new(move |event| {
@@ -35,7 +35,7 @@ pub(crate) fn printed(all: bool) -> Events {
             let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
             match repeats.count(trouble.clone()) {
                 None => {}
-                // It is the same row each time that the table is read.
+                // The table contains the same row in each poll.
                 Some(2..) if matches!(event, Event::Lease(LeaseEvent::RowUnreadable { .. })) => {}
                 Some(1) => print_note!("warning: {trouble}"),
                 Some(times) => print_note!("warning: {trouble} ({times} times)"),
@@ -67,10 +67,10 @@ fn waiting_for_kcl3(wait_ms: u64, leader: Option<&str>) -> String {
     )
 }
 
-/// What went wrong, if something did.
+/// Describes a failure event. Returns `None` for other events.
 fn describe_failure(event: &Event) -> Option<String> {
     Some(match event {
-        // A closed pipe is the reader's right, and ends the command.
+        // A closed pipe is not a failure. It ends the command.
         Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == NOBODY_READS => {
             return None;
         }
@@ -152,11 +152,11 @@ fn describe_failure(event: &Event) -> Option<String> {
         Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
             format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
         }
-        // For how long differs each time, and would make it another trouble.
+        // Durations differ each time and would make each notice unique.
         Event::Shard(ShardEvent::Stuck { shard, phase, action: remedy, .. }) => {
             format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
         }
-        // Told as a pause.
+        // Reported as a pause.
         Event::Producer(ProducerEvent::Retried { fault, .. }) if fault.refuses_caller() => {
             return None;
         }
@@ -173,7 +173,7 @@ fn describe_failure(event: &Event) -> Option<String> {
     })
 }
 
-/// What went wrong with a relay, if something did.
+/// Describes a failure event of a relay.
 fn describe_relay_failure(event: &RelayEvent) -> Option<String> {
     Some(match event {
         RelayEvent::Interrupted { table, error, .. } => {
@@ -199,7 +199,7 @@ fn describe_relay_failure(event: &RelayEvent) -> Option<String> {
     })
 }
 
-/// Who reads what from now on, if that changed.
+/// Describes a change of leases or of the active relay.
 fn describe_change(event: &Event) -> Option<String> {
     Some(match event {
         Event::Lease(LeaseEvent::Joined { worker }) => format!("joined as {worker}"),

@@ -1,21 +1,20 @@
-//! Standard output for texts: a reader that went away is no reason to fall over, a full disk is one
-//! to say so.
+//! Standard output for text: a closed pipe is ignored, but a full disk is reported.
 
 use crate::failure::CommandFailure;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
-/// Why standard output could not be written, the first time. Kept for the end, because a text has
-/// many lines and its makers have other things to think of.
+/// First error of writing standard output. It is kept for the end, so that printing code need not
+/// handle it.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line; a reader that went away is no reason to stop.
+/// Prints a line to standard output. A closed pipe is ignored.
 macro_rules! print_line {
     ($($text:tt)*) => { crate::output::say_line(format_args!($($text)*)) };
 }
 
-/// Prints a line for a person, beside the output.
+/// Prints a notice line to standard error.
 macro_rules! print_note {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -41,13 +40,13 @@ fn keep(written: io::Result<()>) {
     }
 }
 
-/// Whether whoever read the output has closed it.
+/// Returns true if the reader of the output has closed it.
 pub(crate) fn is_unread() -> bool {
     FAILED.get().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// How a command ended whose texts went to standard output. `| head` closes the pipe, which is its
-/// right.
+/// Combines the result of a command with that of its output. A pipe closed by, for example, `|
+/// head` is not a failure.
 pub(crate) fn judge(ended: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     match FAILED.get() {
         Some(error) if ended.is_ok() && !is_unread() => Err(unwritten(error)),
@@ -55,19 +54,19 @@ pub(crate) fn judge(ended: Result<(), CommandFailure>) -> Result<(), CommandFail
     }
 }
 
-/// Standard output can't be written.
+/// Returns the failure for unwritable standard output.
 pub(crate) fn unwritten(error: &io::Error) -> CommandFailure {
     CommandFailure::result(format!("standard output can't be written: {error}"))
 }
 
-/// Whether standard output is a terminal on which lines can be drawn anew. A dumb one can't move its
-/// cursor.
+/// Returns true if standard output is a terminal that can be redrawn. A dumb terminal can't move
+/// its cursor.
 pub(crate) fn is_screen() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     io::stdout().is_terminal() && !dumb
 }
 
-/// The width of the terminal that standard output is. None where it is a file or a pipe.
+/// Returns the width of the terminal, or `None` for a file or a pipe.
 pub(crate) fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
     Some(usize::from(width.0))

@@ -1,5 +1,5 @@
-//! Standard output for records: a thread of its own, because who reads it may be slow, and nothing
-//! else of the process may wait for that.
+//! Standard output for records, written by a separate thread so that a slow reader blocks nothing
+//! else.
 
 use crate::failure::CommandFailure;
 use std::io::{self, Write};
@@ -7,38 +7,37 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Lines that may wait for the thread.
+/// Capacity of the thread's queue.
 const WAITING: usize = 256;
 
-/// Prints lines in the order in which they were given. Clones share one output.
+/// Prints lines in the order given. Clones share one output.
 #[derive(Clone, Debug)]
 pub(crate) struct Printer {
     lines: mpsc::Sender<PrintJob>,
 }
 
-/// Lines, and whom to tell that they were written.
+/// Lines to print, and the acknowledgement of their writing.
 struct PrintJob {
     text: Vec<u8>,
     done: oneshot::Sender<()>,
 }
 
-/// What a handler says when nobody reads any more.
+/// Error of a handler whose output has no reader any more.
 pub(crate) const NOBODY_READS: &str = "nobody reads standard output any more";
 
-/// Nobody reads any more: the pipe is closed, or the disk is full.
+/// Error after the output was closed: the pipe is closed, or the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputClosed;
 
 impl Printer {
-    /// A printer to standard output, and the thread, which ends with why nothing more could be
-    /// written.
+    /// Starts the thread. It ends with the error for which nothing more could be written.
     pub(crate) fn start() -> (Self, JoinHandle<io::Result<()>>) {
         let (lines, jobs) = mpsc::channel(WAITING);
         let thread = std::thread::spawn(move || write_all(jobs, &mut io::stdout().lock()));
         (Self { lines }, thread)
     }
 
-    /// Prints lines. When it returns, whoever reads the output has them or will get them.
+    /// Prints lines. On return they were written and flushed.
     pub(crate) async fn print(&self, text: impl Into<Vec<u8>>) -> Result<(), OutputClosed> {
         let (done, written) = oneshot::channel();
         self.lines.send(PrintJob { text: text.into(), done }).await.map_err(|_| OutputClosed)?;
@@ -51,7 +50,7 @@ impl Printer {
     }
 }
 
-/// Writes what waits, flushes once, and then tells everybody.
+/// Writes all queued lines, flushes once, and then acknowledges them.
 fn write_all(mut jobs: mpsc::Receiver<PrintJob>, out: &mut impl Write) -> io::Result<()> {
     let mut written = Vec::new();
     while let Some(first) = jobs.blocking_recv() {
@@ -62,7 +61,7 @@ fn write_all(mut jobs: mpsc::Receiver<PrintJob>, out: &mut impl Write) -> io::Re
             next = jobs.try_recv().ok();
         }
         out.flush()?;
-        // Who gave up waiting need not be told.
+        // A caller that gave up waiting needs no acknowledgement.
         for done in written.drain(..) {
             let _ = done.send(());
         }
@@ -70,20 +69,20 @@ fn write_all(mut jobs: mpsc::Receiver<PrintJob>, out: &mut impl Write) -> io::Re
     Ok(())
 }
 
-/// How long whoever reads the output is waited for once the work is over.
+/// Maximum time to wait for a slow reader at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Whether everything that was given to a printer was read.
+/// Extent to which the output was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputRead {
     /// All of it.
     Whole,
-    /// The reader has closed the pipe, which is its right, or takes nothing.
+    /// The reader has closed the pipe or has stopped reading.
     Partial,
 }
 
-/// Waits for the thread, once all printers are dropped, and says what its end means. A reader that
-/// takes nothing is not waited for: what it was not given was not counted as done.
+/// Waits for the thread once all printers are dropped, and returns its result. It does not wait for
+/// a reader that has stopped reading, because unwritten records were not counted as done.
 pub(crate) async fn end(thread: JoinHandle<io::Result<()>>) -> Result<OutputRead, CommandFailure> {
     let ended = tokio::task::spawn_blocking(move || thread.join());
     match tokio::time::timeout(FAREWELL, ended).await {

@@ -1,8 +1,8 @@
-//! A word as a shell reads it, for commands that a person is told to run.
+//! Shell quoting for suggested commands.
 
 use std::fmt;
 
-/// The word, in quotes where it needs them.
+/// Quotes a word if necessary.
 pub(crate) fn shell_word(word: impl fmt::Display) -> String {
     let word = word.to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);

@@ -1,11 +1,11 @@
-//! Being asked to stop: the first signal asks, the second one forces.
+//! Stop signals: the first one requests a stop, the second one forces it.
 //!
-//! | signal | what it does |
+//! | signal | effect |
 //! |---|---|
-//! | SIGTERM, Ctrl-C | the first one asks, the second one forces |
-//! | SIGHUP, of a terminal that is closed | asks, and never forces: whoever closes a terminal may send several |
-//! | the same within a fifth of a second | is the same word: `timeout` sends it to the command and to its group |
-//! | SIGHUP that was ignored when the command began, by `nohup` | nothing |
+//! | SIGTERM, Ctrl-C | the first requests a stop, the second forces it |
+//! | SIGHUP, when a terminal closes | requests a stop, never forces it: it may come several times |
+//! | repeated within 200 ms | counts once: `timeout` signals the command and its process group |
+//! | SIGHUP that was ignored at startup, by `nohup` | none |
 
 use crate::failure::CommandFailure;
 use std::io;
@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals within this time are one word. Nobody insists so fast.
+/// Time within which signals count as one. No user repeats a signal that fast.
 const ONE_WORD: Duration = Duration::from_millis(200);
 
-/// Waits for the `count`-th word to stop from now on.
+/// Waits for the `count`-th stop signal from now on.
 pub(crate) fn wait_for_signal(
     count: usize,
 ) -> Result<impl Future<Output = ()> + Send, CommandFailure> {
@@ -31,8 +31,8 @@ pub(crate) fn wait_for_signal(
     })
 }
 
-/// Waits for the next word to stop that is not a terminal's, while what was begun is brought to its
-/// end: a terminal that is closed asks for no more than that.
+/// Waits for the next stop signal other than SIGHUP while pending work completes. A closed terminal
+/// does not cut that short.
 pub(crate) fn wait_for_forced_stop() -> Result<impl Future<Output = ()> + Send, CommandFailure> {
     let words = SignalStream::listen().map_err(pending_forever)?;
     Ok(async move { words.debounce().await.next(false).await })
@@ -43,17 +43,17 @@ fn pending_forever(error: io::Error) -> CommandFailure {
     CommandFailure::usage(format!("signals can't be listened for: {error}"))
 }
 
-/// The signals that are words to stop.
+/// The stop signals.
 struct SignalStream {
     terminate: Signal,
     interrupt: Signal,
-    /// None where it was ignored when the command began.
+    /// `None` if SIGHUP was ignored at startup.
     hang_up: Option<Signal>,
 }
 
 impl SignalStream {
     fn listen() -> io::Result<Self> {
-        // Asked before anybody listens: whoever does, ends the ignoring.
+        // This must be read before listening, which ends the ignoring.
         let ignored = *HANG_UP_IGNORED.get_or_init(hang_up_is_ignored);
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -62,14 +62,14 @@ impl SignalStream {
         })
     }
 
-    /// Hears nothing for a moment, so that a word that is said twice is one.
+    /// Ignores signals for a moment, so that a signal sent twice counts once.
     async fn debounce(self) -> Self {
         tokio::time::sleep(ONE_WORD).await;
-        // Whoever listens anew hears nothing of what came before. It worked once already.
+        // A new listener misses earlier signals. Listening has succeeded before.
         Self::listen().unwrap_or(self)
     }
 
-    /// Waits for the next word. A terminal that is closed only counts as the first.
+    /// Waits for the next signal. SIGHUP only counts as the first.
     async fn next(&mut self, first: bool) {
         let Self { terminate, interrupt, hang_up } = self;
         let hung_up = async {
@@ -87,16 +87,16 @@ impl SignalStream {
     }
 }
 
-/// What was found when it was first asked.
+/// Result of the first check.
 static HANG_UP_IGNORED: OnceLock<bool> = OnceLock::new();
 
-/// Whether SIGHUP is ignored now. Where nothing tells, it is left as it is.
+/// Returns true if SIGHUP is ignored. If that is unknown, it is left ignored.
 fn hang_up_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").map_or(true, |status| ignores_hang_up(&status))
 }
 
-/// Whether a process of this status ignores SIGHUP, the first of the signals. One that does not say
-/// counts as one that does: its signals are left as they are.
+/// Returns true if a process with this status ignores SIGHUP, signal number 1. A status without
+/// that information counts as true, so that its signals are left alone.
 fn ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -1,8 +1,8 @@
-//! Rows of text in columns, as wide as the terminal lets them be.
+//! Text tables that fit the width of the terminal.
 //!
 //! ```text
-//! rows ── fits? ──▶ as they are
-//!           └─ no ─▶ short names of shards ─▶ columns give way, each in its turn ─▶ lines are cut
+//! rows ── fit? ──▶ unchanged
+//!           └─ no ─▶ short shard names ─▶ columns cut or dropped in turn ─▶ lines cut
 //! ```
 
 use crate::line::short;
@@ -10,51 +10,49 @@ use crate::output::print_line;
 use anabranch_model::ids::ShardId;
 use std::borrow::Cow;
 
-/// The gap between two columns.
+/// Gap between two columns.
 const GAP: usize = 2;
-/// How the full name of a shard begins.
+/// Prefix of a full shard name.
 const SHARD: &str = "shardId-";
-/// The digits of one.
+/// Digits of a shard number.
 const DIGITS: usize = 12;
 
-/// A column, and how it gives way where the terminal is too narrow.
+/// A table column, and its shortening on narrow terminals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// Its head.
+    /// Column header.
     head: &'static str,
-    /// When it gives way: those with the lowest number first. Those with the same do it from left
-    /// to right.
+    /// Order of shortening, lowest first. Equal numbers go from left to right.
     turn: u8,
-    /// The least that is left of it, in letters. With none it goes whole.
+    /// Minimum width in characters. 0 drops the column.
     least: usize,
 }
 
 impl Column {
-    /// One that is worth more than all others.
+    /// Creates a column that is never shortened.
     pub(crate) const fn kept(head: &'static str) -> Self {
         Self { head, turn: u8::MAX, least: usize::MAX }
     }
 
-    /// One that is cut to `least` letters, in its turn.
+    /// Creates a column that is cut to `least` characters, in its turn.
     pub(crate) const fn cut(head: &'static str, turn: u8, least: usize) -> Self {
         Self { head, turn, least }
     }
 
-    /// One that goes whole, in its turn.
+    /// Creates a column that is dropped, in its turn.
     pub(crate) const fn dropped(head: &'static str, turn: u8) -> Self {
         Self { head, turn, least: 0 }
     }
 }
 
-/// Prints rows under the heads of their columns, so that no line wraps in a terminal. Elsewhere
-/// nothing is cut.
+/// Prints a table, so that no line wraps on a terminal. Other output is not cut.
 pub(crate) fn show(columns: &[Column], rows: &[Vec<String>]) {
     for line in fitted(columns, rows, crate::output::width()) {
         print_line!("{line}");
     }
 }
 
-/// The lines of rows under the heads of their columns, none wider than `width`.
+/// Returns the lines of a table, none wider than `width`.
 pub(crate) fn fitted(
     columns: &[Column],
     rows: &[Vec<String>],
@@ -84,7 +82,7 @@ pub(crate) fn fitted(
     aligned(&rows).iter().map(|line| cut(line, width).into_owned()).collect()
 }
 
-/// Takes up to `too_much` letters from a column, or the whole of it.
+/// Cuts up to `too_much` characters from a column, or drops it.
 fn give_way(rows: &mut [Vec<String>], left: &mut Vec<Column>, at: usize, too_much: usize) {
     let Column { least, .. } = left[at];
     if least == 0 {
@@ -102,7 +100,7 @@ fn give_way(rows: &mut [Vec<String>], left: &mut Vec<Column>, at: usize, too_muc
     }
 }
 
-/// A text in so many letters: what is cut off shows as `…`.
+/// Cuts a text to `width` characters, marked by `…`.
 pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if letters(text) <= width {
         return Cow::Borrowed(text);
@@ -112,14 +110,14 @@ pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// A text with `shard-4` where it says `shardId-000000000004`.
+/// Replaces `shardId-000000000004` by `shard-4` in a text.
 fn with_short_shards(text: &str) -> String {
     let mut told = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(SHARD) {
         let end = at + SHARD.len() + DIGITS;
         told.push_str(&rest[..at]);
-        // What has no such number stays what it is.
+        // A name without such a number stays unchanged.
         let Some(name) = rest.get(at..end) else {
             told.push_str(&rest[at..]);
             return told;
@@ -139,7 +137,7 @@ fn widest(rows: &[Vec<String>]) -> usize {
     aligned(rows).iter().map(|line| letters(line)).max().unwrap_or(0)
 }
 
-/// Lines with their cells under each other. The last cell of a row may be as long as it likes.
+/// Aligns cells in columns. The last cell of a row may have any length.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -237,7 +235,7 @@ mod tests {
                 "   └─ shard-2 (above)",
             ],
         );
-        // Nothing more gives way, so lines are cut.
+        // No column can be shortened further, so lines are cut.
         check(Some(10), &["shard    …", "shard-0  …", "└─ shard-…", "   └─ sha…"]);
     }
 

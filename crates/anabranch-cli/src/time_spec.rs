@@ -1,20 +1,20 @@
-//! Times as people write them: `trim`, `latest`, `10m`, `2026-05-01T12:00:00Z`.
+//! Time specifications: `trim`, `latest`, `10m`, `2026-05-01T12:00:00Z`.
 
 use anabranch::clock::Clock;
 use anabranch_model::position::StartPosition;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A place in the history of a stream.
+/// A point in the history of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeSpec {
-    /// The oldest record that there is.
+    /// The oldest record.
     Trim,
-    /// What comes from now on.
+    /// Records that arrive from now on.
     Latest,
-    /// So long ago.
+    /// An age.
     Ago(Duration),
-    /// At this time, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     At(u64),
 }
 
@@ -48,7 +48,7 @@ fn millis(time: SystemTime) -> u64 {
 }
 
 impl TimeSpec {
-    /// Where an application starts that begins here.
+    /// Returns the start position of an application.
     pub(crate) fn start(self) -> StartPosition {
         match self {
             Self::Trim => StartPosition::TrimHorizon,
@@ -62,15 +62,15 @@ impl TimeSpec {
     }
 }
 
-/// A time as it is printed: RFC 3339 with milliseconds.
+/// Formats a time as RFC 3339 with milliseconds.
 pub(crate) fn text(ms: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms));
-    // The formatter ends with the year 9999.
+    // The formatter supports years up to 9999.
     let time = time.filter(|_| ms < 253_402_300_800_000);
     time.map_or_else(|| ms.to_string(), |time| humantime::format_rfc3339_millis(time).to_string())
 }
 
-/// A span as it is printed: the two largest units that matter.
+/// Formats a duration with its two largest units.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {

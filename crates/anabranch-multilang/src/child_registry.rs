@@ -1,23 +1,24 @@
-//! The children that live. All of them can be killed at once, whoever holds them: a daemon that
-//! ends in the same moment leaves nobody who would do it later.
+//! Registry of running children, to kill them all at once.
+//!
+//! A daemon that exits right afterwards has no later opportunity to kill them.
 
 use crate::process_group;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which children live. Clones share it.
+/// Registry of running children. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ChildRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// Their process ids.
+    /// Process ids.
     pids: BTreeSet<u32>,
-    /// Whether none may live any longer.
+    /// True once children may no longer run.
     is_over: bool,
 }
 
-/// A child that lives, for as long as this is held.
+/// Registration of a running child, removed on drop.
 #[derive(Debug)]
 pub(crate) struct ChildGuard {
     pid: u32,
@@ -25,7 +26,7 @@ pub(crate) struct ChildGuard {
 }
 
 impl ChildRegistry {
-    /// Counts a child that was started. It is killed if none may live any longer.
+    /// Registers a started child. Kills it if children may no longer run.
     pub(crate) fn register(&self, pid: u32) -> ChildGuard {
         let mut state = self.state();
         if state.is_over {
@@ -36,7 +37,7 @@ impl ChildRegistry {
         ChildGuard { pid, living: self.clone() }
     }
 
-    /// Kills all that live, with what they started, and whoever is started from now on.
+    /// Kills all children with the processes they started, and every child registered later.
     pub(crate) fn kill_all(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -44,7 +45,7 @@ impl ChildRegistry {
     }
 
     fn state(&self) -> MutexGuard<'_, RegistryState> {
-        // Nothing here panics half-way through a change.
+        // No code panics halfway through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon: a consumer whose processors are children.
+//! Daemon: a consumer whose shard processors are child processes.
 
 use crate::config::{Config, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
@@ -21,50 +21,48 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The longest pause before a child is started again.
+/// Longest pause before a child is restarted.
 const LONGEST_BACKOFF_MS: u64 = 60_000;
-/// What the kill of a child may take that did not part in time.
+/// Time allowance for killing a child that missed its deadline.
 const KILL_MS: u64 = 1_000;
-/// How long the last metrics are waited for at the end.
+/// Timeout for publishing the last metrics at exit.
 const LAST_METRICS_MS: u64 = 5_000;
 
 /// A daemon that is ready to run.
 pub struct Daemon {
-    /// What it was told.
     config: Config,
-    /// Kinesis.
     kinesis: AwsKinesis,
-    /// Where leases are kept.
+    /// Lease store.
     store: AnyStore,
-    /// Where metrics go.
+    /// CloudWatch exporter, if metrics are enabled.
     metrics: Option<CloudWatch>,
 }
 
-/// Why a daemon did not run, or did not stop in order.
+/// Error that prevented a daemon from running or from stopping cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// Nothing says which region.
+    /// No source sets a region.
     #[error("no region is set: set regionName in the properties file, or AWS_REGION")]
     NoRegion,
-    /// The environment names a proxy or certificate authorities that can't be used.
+    /// The environment sets an unusable proxy or unusable certificate authorities.
     #[error(transparent)]
     Http(#[from] HttpSetupError),
-    /// Nobody gives credentials.
+    /// No provider has credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsUnavailable),
     /// The lease store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The consumer did not run, or did not stop in order.
+    /// The consumer did not run or did not stop cleanly.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A child failed, and that was to end the daemon.
+    /// A child failed, and `onChildFailure` is `exit`.
     #[error("a child failed, and onChildFailure is exit: see the log for which and why")]
     ChildFailed,
 }
 
 impl Daemon {
-    /// Sets up the clients, and asks for credentials once.
+    /// Creates the clients, and requests credentials once.
     pub async fn connect(config: Config) -> Result<Self, DaemonError> {
         let base = base(&config).await?;
         if base.region().is_none() {
@@ -88,8 +86,8 @@ impl Daemon {
         Ok(Self { kinesis: AwsKinesis::new(&kinesis), store, config, metrics })
     }
 
-    /// Runs until `stop` comes true. Then the children are told, and have the grace to checkpoint;
-    /// without a grace they are killed, and nothing is given back, as Java does.
+    /// Runs until `stop` completes. The children are then notified and have the grace period to
+    /// checkpoint. Without a grace period they are killed and no lease is released, as Java does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), DaemonError> {
         let Self { config, kinesis, store, metrics } = self;
         let nursery = Arc::new(DaemonContext {
@@ -131,7 +129,7 @@ impl Daemon {
             stop.await;
             if config.grace_ms == 0 {
                 at_once.cancel();
-                // The consumer is not told: it would part with the children.
+                // The consumer is not stopped: it would notify the children first.
                 std::future::pending::<()>().await;
             }
         };
@@ -151,7 +149,7 @@ impl Daemon {
             ended = running => ended,
         };
         nursery.reaper.wait_all().await;
-        // A consumer that failed may still be letting go of one.
+        // A failed consumer may still be releasing a child.
         nursery.reaper.kill_all();
         published.cancel();
         tokio::select! {
@@ -163,10 +161,10 @@ impl Daemon {
     }
 }
 
-/// A consumer and its children: if it is dropped before it has ended, they are killed first, and
-/// so hear nothing of leases that are lost.
+/// A consumer and its children. If it is dropped before it has ended, the children are killed
+/// first, so that they receive no `leaseLost`.
 struct ConsumerWithChildren<F> {
-    /// Dropped before the consumer.
+    /// Declared first, so that it is dropped before the consumer.
     last: KillAllOnDrop,
     consumer: Pin<Box<F>>,
 }
@@ -181,7 +179,7 @@ impl<F: Future> Future for ConsumerWithChildren<F> {
     }
 }
 
-/// Kills all children when it is dropped, unless they are nobody's any more.
+/// Kills all children on drop, unless it was disarmed.
 struct KillAllOnDrop(Option<Arc<DaemonContext>>);
 
 impl Drop for KillAllOnDrop {
@@ -192,7 +190,7 @@ impl Drop for KillAllOnDrop {
     }
 }
 
-/// How much goes to CloudWatch, if anything does.
+/// Returns the metrics level, or `None` if metrics are disabled.
 fn level(metrics: &MetricsSettings) -> Option<MetricsLevel> {
     Some(metrics.level).filter(|level| *level != MetricsLevel::None)
 }
@@ -207,7 +205,7 @@ fn metrics(service: &SdkConfig, config: &Config, level: MetricsLevel) -> CloudWa
     if by_worker { metrics.with_worker_dimension() } else { metrics }
 }
 
-/// How the table is made, if it has to be.
+/// Applies the settings for creating the lease table.
 fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
     if config.deletion_protection {
         store = store.with_deletion_protection();
@@ -218,7 +216,7 @@ fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
     store
 }
 
-/// The region, the HTTP client and the default chain of credentials.
+/// Loads the region, the HTTP client and the default credentials chain.
 async fn base(config: &Config) -> Result<SdkConfig, HttpSetupError> {
     let loader = aws_config::defaults(BehaviorVersion::latest());
     let mut loader = loader.http_client(HttpClient::from_env()?);

@@ -1,9 +1,9 @@
-//! What happens to leases and shards, in the log.
+//! Logging of lease and shard events.
 
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 
-/// Every event goes to the log: trouble as a warning, changes of hands as information, the rest
-/// for debugging.
+/// Returns a listener that logs every event: problems as warnings, lease changes as information,
+/// others for debugging.
 pub(crate) fn log_events() -> Events {
     Events::new(|event| match event {
         Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
@@ -57,7 +57,7 @@ pub(crate) fn log_events() -> Events {
     })
 }
 
-/// Every event goes to the log, and to `other` too.
+/// Returns a listener that logs every event and forwards it to `other`.
 pub(crate) fn log_and_forward(other: Option<Events>) -> Events {
     let log = log_events();
     match other {
@@ -69,7 +69,7 @@ pub(crate) fn log_and_forward(other: Option<Events>) -> Events {
     }
 }
 
-/// The event without the name of its area.
+/// Formats the event without the name of its area.
 fn line(event: &Event) -> String {
     match event {
         Event::Lease(event) => format!("{event:?}"),

@@ -1,4 +1,4 @@
-//! KCL's multi-language daemon without a JVM.
+//! KCL multi-language daemon without a JVM.
 //!
 //! ```text
 //! properties file ─► properties ─► config ─┬─► credentials, endpoints ─► Kinesis, leases

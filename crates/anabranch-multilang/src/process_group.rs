@@ -1,14 +1,14 @@
-//! The processes that a child started: its process group, killed with it.
+//! Process group of a child, which is killed together with it.
 
-/// Kills every process of the group that `leader` made, by a call of the system: small images have
-/// no `kill` program. The leader may be gone by now.
+/// Kills every process of the group that `leader` created, even if the leader is gone. It uses a
+/// system call, because small images have no `kill` program.
 ///
-/// The number of a group is not given out again while one of it lives.
+/// The system does not reuse a group id while one of its processes lives.
 pub fn kill_group(leader: u32) {
-    // Of an unknown process it would be our own group; `from_raw` refuses that.
+    // Group 0 would be the daemon's own; `from_raw` rejects it.
     #[cfg(unix)]
     if let Some(group) = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw) {
-        // It can fail only where nobody is left.
+        // This fails only if no process is left.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     #[cfg(not(unix))]

@@ -1,8 +1,7 @@
-//! The processor of a shard: a child that is told what a Java processor would be told.
+//! Shard processor that forwards the calls of a Java record processor to a child.
 //!
-//! A child that fails is killed. What it had been given since its last checkpoint it may have held
-//! in memory, so a new one is started at that checkpoint, after a pause that grows. Other shards
-//! don't notice.
+//! A child that fails is killed. It may have held records since its last checkpoint in memory, so a
+//! new one starts at that checkpoint, after a growing pause. Other shards are not affected.
 
 use crate::child::{CheckpointWriter, Child, ChildSettings, NoCheckpoints};
 use crate::config::OnChildFailure;
@@ -18,24 +17,23 @@ use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// What all children of a daemon share.
+/// State shared by all children of a daemon.
 #[derive(Debug)]
 pub(crate) struct DaemonContext {
-    /// What each is started with.
+    /// Settings for starting children.
     pub(crate) child: Arc<ChildSettings>,
-    /// How each is told that its shard is over.
+    /// Protocol version of the messages that end a shard.
     pub(crate) shutdown_messages: ShutdownMessages,
-    /// What follows from the failure of one.
+    /// Reaction to the failure of a child.
     pub(crate) on_failure: OnChildFailure,
-    /// Ends the daemon, if the failure of a child is to end it.
+    /// Ends the daemon if the failure of a child requires it.
     pub(crate) fatal: CancellationToken,
-    /// Those on their way out.
+    /// Children that are being shut down.
     pub(crate) reaper: Reaper,
-    /// The daemon's clock.
     pub(crate) clock: Clock,
 }
 
-/// Makes the processors.
+/// Creates the processors.
 pub(crate) struct ChildProcessorFactory(pub(crate) Arc<DaemonContext>);
 
 impl ProcessorFactory for ChildProcessorFactory {
@@ -49,18 +47,16 @@ impl ProcessorFactory for ChildProcessorFactory {
 
 /// The processor of one shard.
 pub(crate) struct ChildProcessor {
-    /// What all children share.
     nursery: Arc<DaemonContext>,
-    /// Which shard.
     shard: Arc<LeaseKey>,
-    /// The child, from `initialize` until the shard is over or the child is at fault.
+    /// The child, from `initialize` until the shard ends or the child fails.
     child: Option<Child>,
-    /// Whether the child was told to stop.
+    /// True once the child was asked to shut down.
     parts: bool,
 }
 
-/// A child that nobody has parted with is told that its lease is lost: it went while the child was
-/// getting ready, with no record in its hands.
+/// Notifies a child that was not released that its lease is lost. This happens if the lease goes
+/// while the child is initializing, before it has received a record.
 impl Drop for ChildProcessor {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
@@ -69,7 +65,7 @@ impl Drop for ChildProcessor {
     }
 }
 
-/// A child's checkpoints go to the lease.
+/// Writes a child's checkpoints to the lease.
 struct LeaseCheckpointWriter<'a> {
     checkpointer: &'a Checkpointer,
     shard: &'a LeaseKey,
@@ -91,7 +87,7 @@ impl CheckpointWriter for LeaseCheckpointWriter<'_> {
 }
 
 impl ChildProcessor {
-    /// Asks the child. One that is at fault is gone afterwards.
+    /// Sends a request to the child. After a fault the child is gone.
     async fn ask(
         &mut self,
         request: ToChild,
@@ -106,7 +102,7 @@ impl ChildProcessor {
         }
     }
 
-    /// The child is at fault.
+    /// Kills the failed child, and returns the error for the consumer.
     async fn fail(&mut self, fault: &ChildFault) -> HandlerError {
         let pid = self.child.as_ref().map(Child::pid);
         if let Some(child) = self.child.take() {
@@ -117,7 +113,7 @@ impl ChildProcessor {
             OnChildFailure::Restart => {
                 tracing::error!(%shard, pid, "the child failed and is started again: {fault}");
             }
-            // Java only logs this one: the others are about to checkpoint.
+            // Java only logs this one, because the other children are about to checkpoint.
             _ if self.parts => {
                 tracing::error!(%shard, pid, "the child failed while it was told to stop: {fault}");
             }
@@ -154,8 +150,8 @@ impl ShardProcessor for ChildProcessor {
 
     async fn lease_lost(&mut self) {
         let Some(child) = self.child.take() else { return };
-        // Whoever does not wait any longer drops the child, and so kills it: nobody else may be
-        // given the shard while it is still at work.
+        // A caller that stops waiting drops the child and so kills it. Another worker must not
+        // receive the shard while the child is still working on it.
         if let Some(child) = child.release(self.nursery.shutdown_messages).await {
             self.nursery.reaper.close(child);
         }
@@ -165,7 +161,7 @@ impl ShardProcessor for ChildProcessor {
         let request = ToChild::shard_ended(self.nursery.shutdown_messages);
         let shard = Arc::clone(&self.shard);
         self.ask(request, &mut LeaseCheckpointWriter { checkpointer, shard: &shard }).await?;
-        // Without a checkpoint at the end it is asked again.
+        // Without a checkpoint at the end of the shard, the request is repeated.
         if checkpointer.has_ended()
             && let Some(child) = self.child.take()
         {
@@ -191,7 +187,7 @@ mod tests {
     use anabranch_model::position::Position;
     use std::path::Path;
 
-    /// A child that takes its time to get ready, notes each action, and answers it.
+    /// A child that initializes slowly, notes each action, and answers it.
     const SLOW_STARTER: &str = r#"while read -r line; do
         action=$(printf '%s' "$line" | sed 's/.*{"action":"\([a-zA-Z]*\)".*/\1/')
         echo "$action" >> NOTES
@@ -216,7 +212,7 @@ mod tests {
         })
     }
 
-    /// A processor whose `initialize` was given up while its child was at it.
+    /// Returns a processor whose `initialize` was cancelled while its child was initializing.
     async fn given_up(nursery: &Arc<DaemonContext>, notes: &Path) -> ChildProcessor {
         let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
         let mut processor = ChildProcessorFactory(Arc::clone(nursery)).create(&key);
@@ -248,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Waits until the process has ended. Whether someone has reaped it does not matter.
+    /// Waits until the process has ended, reaped or not.
     fn until_dead(processor: &ChildProcessor) -> impl Future<Output = ()> + use<> {
         let pid = processor.child.as_ref().map(Child::pid).expect("it has a child");
         let clock = processor.nursery.clock.clone();
@@ -264,7 +260,7 @@ mod tests {
         }
     }
 
-    /// `end` is the end of a child that is getting ready: it is killed, and told nothing.
+    /// Checks that `end` kills a child that is initializing, without notifying it.
     async fn check_killed(end: impl AsyncFnOnce(ChildProcessor, &DaemonContext)) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let notes = folder.path().join("notes");
@@ -287,7 +283,7 @@ mod tests {
         check_killed(async |processor, nursery| {
             let dead = until_dead(&processor);
             nursery.reaper.kill_all();
-            // Nobody has let go of it.
+            // No owner has released it.
             dead.await;
             drop(processor);
         })

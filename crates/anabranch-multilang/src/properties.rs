@@ -1,33 +1,35 @@
-//! Java's properties files: keys and values, with their escapes, comments and continued lines.
+//! Parser of Java properties files, with escapes, comments and continuation lines.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// One key and its value.
+/// A key with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Property {
-    /// The key.
+    /// Key.
     pub key: String,
-    /// The value, without spaces at its ends.
+    /// Value, without spaces at its ends.
     pub value: String,
-    /// The line that it begins on, from 1.
+    /// Number of its first line, starting at 1.
     pub line: usize,
 }
 
-/// A file that can't be read.
+/// Error for an invalid escape.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {escape:?} is no character: \\u is followed by four hexadecimal digits")]
 pub struct EscapeError {
-    /// The line.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// What stands there.
+    /// The invalid escape.
     pub escape: String,
 }
 
-/// Reads a properties file, in order. A key may come twice: the last one counts.
+/// Parses a properties file and returns its entries in order. A key may appear twice: the last one
+/// counts.
 ///
-/// Java takes the bytes for Latin-1. Here they are UTF-8, and Latin-1 only where they can't be.
-/// Spaces behind a value, which Java keeps, are dropped: no setting has a use for them.
+/// Java decodes the bytes as Latin-1. Here they are decoded as UTF-8, or as Latin-1 if they are
+/// invalid UTF-8. Java keeps trailing spaces of a value; here they are dropped, because no setting
+/// needs them.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Property>, EscapeError> {
     let latin1 = || bytes.iter().map(|byte| char::from(*byte)).collect();
     let text = std::str::from_utf8(bytes).map_or_else(|_| latin1(), str::to_owned);
@@ -46,10 +48,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Property>, EscapeError> {
     Ok(entries)
 }
 
-/// The lines that hold something: continued ones joined, comments and empty ones left out.
+/// Returns the logical lines: continuation lines are joined, and comments and blank lines skipped.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
-    // Splitting at both ends of a line makes an empty one between "\r" and "\n", which changes
-    // nothing but the count; so the pair is made one first.
+    // Splitting at both characters of "\r\n" would create an extra empty line and change the line
+    // numbers, so the pair is replaced first.
     let text = text.replace("\r\n", "\n");
     let mut natural = text.split(['\n', '\r']).enumerate();
     let mut lines = Vec::new();
@@ -83,13 +85,13 @@ fn skip_spaces(rest: &mut Peekable<Chars<'_>>) {
     while rest.next_if(|c| is_space(*c)).is_some() {}
 }
 
-/// Reads up to the first plain character at which `stop` holds.
+/// Unescapes up to the first unescaped character for which `stop` returns true.
 fn unescape(
     rest: &mut Peekable<Chars<'_>>,
     line: usize,
     stop: impl Fn(char) -> bool,
 ) -> Result<String, EscapeError> {
-    // Java's escapes are UTF-16, so that two of them may make one character.
+    // Java's escapes are UTF-16 code units, so two of them may form one character.
     let mut units: Vec<u16> = Vec::new();
     while let Some(c) = rest.next_if(|c| !stop(*c)) {
         let c = match (c, c == '\\') {
@@ -150,7 +152,7 @@ mod tests {
         check("a = 1   ", &[("a", "1", 1)]);
         check("a = é", &[("a", "é", 1)]);
         check("a = x # no comment", &[("a", "x # no comment", 1)]);
-        // A continued comment is not continued.
+        // A comment is never continued.
         check("# a \\\nb = 1", &[("b", "1", 2)]);
     }
 

@@ -1,4 +1,4 @@
-//! Children on their way out: each has time to end by itself, and none is left behind.
+//! Reaper of children that are being shut down: each has time to exit, and none is left running.
 
 use crate::child::Child;
 use crate::child_registry::ChildRegistry;
@@ -7,32 +7,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// Waits for children whose shard is over, so that nobody else has to.
+/// Waits for the exit of children whose shard is over.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    /// One task a child. `None` once whoever still lives is to be killed.
+    /// One task per child. `None` once all children are to be killed.
     closing: Mutex<Option<JoinSet<()>>>,
-    /// All children, also those that are not on their way out.
+    /// All children, including those not being shut down.
     living: ChildRegistry,
 }
 
 impl Reaper {
-    /// One that takes children.
+    /// Creates a reaper.
     pub(crate) fn open() -> Self {
         Self { closing: Mutex::new(Some(JoinSet::new())), living: ChildRegistry::default() }
     }
 
-    /// Counts a child that was started, so that it is killed with all others.
+    /// Registers a started child, so that `kill_all` kills it.
     pub(crate) fn adopt(&self, child: Child) -> Child {
         child.registered_in(&self.living)
     }
 
-    /// Closes the child's input, and sees to its end.
+    /// Closes the child's input and waits for its exit in the background.
     pub(crate) fn close(&self, child: Child) {
         self.spawn_end(child.close());
     }
 
-    /// Parts with the child, and sees to its end.
+    /// Notifies the child of its lost lease and waits for its exit in the background.
     pub(crate) fn release(&self, child: Child, messages: ShutdownMessages) {
         self.spawn_end(async move {
             if let Some(child) = child.release(messages).await {
@@ -41,7 +41,8 @@ impl Reaper {
         });
     }
 
-    /// Runs the end of a child, which is killed where that can't be run.
+    /// Spawns the end of a child. Without a runtime, or after `kill_all`, the child is dropped and
+    /// so killed.
     fn spawn_end(&self, end: impl Future<Output = ()> + Send + 'static) {
         if let (Some(closing), Ok(runtime)) = (&mut *self.closing(), Handle::try_current()) {
             while closing.try_join_next().is_some() {}
@@ -49,7 +50,7 @@ impl Reaper {
         }
     }
 
-    /// Waits until all of them have ended.
+    /// Waits until all of them have exited.
     pub(crate) async fn wait_all(&self) {
         loop {
             let Some(mut closing) = self.closing().as_mut().map(std::mem::take) else { return };
@@ -60,7 +61,7 @@ impl Reaper {
         }
     }
 
-    /// Kills all children now, and all that still come. Whoever holds one finds it dead.
+    /// Kills all children now, and every child registered later.
     pub(crate) fn kill_all(&self) {
         *self.closing() = None;
         self.living.kill_all();

@@ -1,32 +1,33 @@
-//! One question to a child at a time, and what each of its words means for it.
+//! State machine of a child: one open request at a time, and the effect of each message.
 //!
-//! | asked | the child says | so |
+//! | open request | message | effect |
 //! |---|---|---|
 //! | an action | status for it | done |
-//! | an action | status for another, or for none | the child is at fault |
-//! | an action that allows it | checkpoint | write it down, answer |
-//! | an action that allowed it until the lease went | checkpoint | answer `ShutdownException` |
-//! | another action | checkpoint | answer `InvalidStateException` |
-//! | nothing | anything | odd: log it |
-//! | an action | nothing for too long, or its output ends | the child is at fault |
+//! | an action | status for another action, or for none | fault |
+//! | an action that allows it | checkpoint | write it and reply |
+//! | an action that allowed it until the lease was lost | checkpoint | reply `ShutdownException` |
+//! | another action | checkpoint | reply `InvalidStateException` |
+//! | none | status | log it as unexpected |
+//! | none | checkpoint | reply `InvalidStateException` |
+//! | an action | silence for too long, or end of output | fault |
 
 use crate::protocol::{Action, FromChild, ToChild};
 use anabranch_model::position::{Position, StartPosition};
 use std::fmt;
 
-/// Java's name for a checkpoint where none is allowed.
+/// Java's exception for a checkpoint where none is allowed.
 pub const INVALID_STATE: &str = "InvalidStateException";
-/// Java's name for a checkpoint after the lease was lost.
+/// Java's exception for a checkpoint after the lease was lost.
 pub const SHUTDOWN: &str = "ShutdownException";
-/// Java's name for a checkpoint outside of what was given.
+/// Java's exception for a checkpoint outside the received records.
 pub const ILLEGAL_ARGUMENT: &str = "IllegalArgumentException";
-/// How much of what a child said goes into a message.
+/// Maximum characters of a child's message in an error.
 const SHOWN: usize = 200;
 
-/// What a child was asked and has not answered yet.
+/// Session state: the request that the child has not answered yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChildSession {
-    /// The open question.
+    /// The open request.
     asked: Option<OpenAction>,
 }
 
@@ -34,82 +35,82 @@ pub struct ChildSession {
 struct OpenAction {
     action: Action,
     may_checkpoint: bool,
-    /// Whether the lease went meanwhile.
+    /// True once the lease was lost.
     lost: bool,
 }
 
-/// What follows from something that the child said.
+/// Effect of a message from the child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionStep {
-    /// It has done what it was asked.
+    /// The request is complete.
     Done,
-    /// Write this down and answer.
+    /// Write this checkpoint and reply.
     Checkpoint(ChildCheckpoint),
-    /// Answer with this error.
+    /// Reply with this error.
     Refuse {
-        /// What it gave.
+        /// The checkpoint it requested.
         wanted: ChildCheckpoint,
-        /// Java's name for why not.
+        /// Name of Java's exception.
         error: &'static str,
     },
-    /// It said something that nobody asked for.
+    /// The message was unsolicited. Holds its description.
     Unexpected(String),
-    /// It does not keep to the protocol. It has to go.
+    /// The child violated the protocol and must be killed.
     Fault(ChildFault),
 }
 
-/// A checkpoint as the child asked for it.
+/// A checkpoint as the child requested it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildCheckpoint {
-    /// The sequence number as it was given; without it, all that the child was given.
+    /// Sequence number as sent. `None` means everything the child has received.
     pub sequence_number: Option<String>,
-    /// The sub-sequence number as it was given.
+    /// Sub-sequence number as sent.
     pub sub_sequence_number: Option<i64>,
 }
 
-/// Why a child is no use any more.
+/// Fault that makes a child unusable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChildFault {
-    /// It can't be started.
+    /// The program can't be started.
     #[error(
         "{command:?} can't be started ({detail}): correct executableName, which is split at spaces and looked up in PATH"
     )]
     NotStarted {
-        /// What was to be started.
+        /// The command.
         command: String,
-        /// What the system said.
+        /// Error of the operating system.
         detail: String,
     },
-    /// It answered another question.
+    /// The child answered a different request.
     #[error("asked for {asked}, it answered {}", Named(.answered.as_deref()))]
     WrongAnswer {
-        /// What it was asked.
+        /// The open request.
         asked: Action,
-        /// What it answered.
+        /// The action in its answer.
         answered: Option<String>,
     },
-    /// It ended, or closed its output.
+    /// The child ended, or closed its output.
     #[error("it ended while asked for {asked}{}", how(.status.as_deref()))]
     Ended {
-        /// What it was asked.
+        /// The open request.
         asked: Action,
-        /// How it ended, if that is known.
+        /// Exit status, if known.
         status: Option<String>,
     },
-    /// Its lease is lost, and it was not done in time.
+    /// The child did not finish in time after its lease was lost.
     #[error("it was not done with {asked} {ms} ms after its lease was lost (childExitMillis)")]
     Late {
-        /// What it was asked.
+        /// The open request.
         asked: Action,
-        /// The time that it had.
+        /// Time limit in milliseconds.
         ms: u64,
     },
-    /// It did not answer in time.
+    /// The child did not answer in time.
     #[error("it did not answer {asked} within {seconds} s (timeoutInSeconds)")]
     Silent {
-        /// What it was asked.
+        /// The open request.
         asked: Action,
-        /// The time that it had.
+        /// Time limit in seconds.
         seconds: u64,
     },
 }
@@ -130,25 +131,25 @@ fn how(status: Option<&str>) -> String {
 }
 
 impl ChildSession {
-    /// The child is asked.
+    /// Records that a request was sent to the child.
     pub fn begin(&mut self, request: &ToChild) {
         let ToChild { action, may_checkpoint, .. } = *request;
         self.asked = Some(OpenAction { action, may_checkpoint, lost: false });
     }
 
-    /// What the child has not answered yet.
+    /// Returns the action that the child has not answered yet.
     pub fn open_action(&self) -> Option<Action> {
         self.asked.map(|asked| asked.action)
     }
 
-    /// From now on no checkpoint is written for the open question: the lease is lost.
+    /// Rejects further checkpoints for the open request, because the lease is lost.
     pub fn forbid_checkpoints(&mut self) {
         if let Some(asked) = &mut self.asked {
             asked.lost = true;
         }
     }
 
-    /// The child said something.
+    /// Processes a message from the child.
     pub fn on_message(&mut self, message: FromChild) -> SessionStep {
         let Some(OpenAction { action, may_checkpoint, lost }) = self.asked else {
             return match message {
@@ -156,7 +157,7 @@ impl ChildSession {
                     "a status for {} that nobody asked for",
                     Named(response_for.as_deref())
                 )),
-                // It waits for an answer, and would wait for ever without one.
+                // The child waits for a reply, and would wait forever without one.
                 FromChild::Checkpoint { sequence_number, sub_sequence_number } => {
                     let wanted = ChildCheckpoint { sequence_number, sub_sequence_number };
                     SessionStep::Refuse { wanted, error: INVALID_STATE }
@@ -188,12 +189,12 @@ impl ChildSession {
     }
 }
 
-/// What a child gave as a checkpoint is no place in a shard.
+/// Error for a checkpoint that is not a position in a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointPositionError;
 
 impl ChildCheckpoint {
-    /// Where the child wants the checkpoint; `None` is all that it was given.
+    /// Returns the position of the checkpoint. `None` means everything the child has received.
     pub fn position(&self) -> Result<Option<Position>, CheckpointPositionError> {
         let Some(sequence) = &self.sequence_number else { return Ok(None) };
         let sub = self.sub_sequence_number.unwrap_or(0);
@@ -229,7 +230,7 @@ mod tests {
         FromChild::Checkpoint { sequence_number: sequence.map(str::to_owned), sub_sequence_number }
     }
 
-    /// What a child hears after it was asked and said something, in one word.
+    /// Checks the effect of a message after a request.
     fn check(request: &ToChild, said: &FromChild, expected: &str) {
         let mut session = ChildSession::default();
         session.begin(request);
@@ -268,7 +269,7 @@ mod tests {
         for (sequence, sub) in [("x", None), ("", None), ("12", Some(-1)), ("AT_TIMESTAMP", None)] {
             check(&request, &checkpoint(Some(sequence), sub), ILLEGAL_ARGUMENT);
         }
-        // Without a sequence number the sub-sequence number says nothing.
+        // Without a sequence number the sub-sequence number is ignored.
         check(&request, &checkpoint(None, Some(-5)), "checkpoint");
     }
 
@@ -317,7 +318,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A batch counts as done only by the status that names it, whatever else was said.
+        /// A batch is complete only with the status that names it, whatever other messages arrive.
         #[test]
         fn no_talk_of_a_child_makes_done_what_it_did_not_answer(
             said in proptest::collection::vec(any_message(), 0..20),

@@ -1,8 +1,8 @@
-//! Parked keys: a row that the stream will never take stops its key until a person has decided.
+//! Blocked keys: a row that the stream will never accept blocks its key until an operator decides.
 //!
-//! The row and those of its key behind it stay in the table. What is parked stands in a table of its
-//! own, each line for one row by its id and transaction: a line whose row is gone stops nothing. A key
-//! goes on when its line is gone: the relay then reads what it passed over of that key alone.
+//! The row and later rows of its key stay in the table. A separate table lists the blocking rows by
+//! id and transaction. An entry whose row is gone blocks nothing. A key resumes when its entry is
+//! deleted: the relay then reads the rows of that key that it skipped.
 
 use crate::database::{Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -12,55 +12,54 @@ use crate::table::{AfterSend, OutboxTable, quoted};
 use sqlx::Row;
 use std::collections::{HashMap, VecDeque};
 
-/// The keys that are parked, and those that go on but are not yet where reading stands.
+/// Blocked keys, and resumed keys that have not caught up with the reader.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedKeys {
-    /// What stops each key.
+    /// State of each blocked or resumed key.
     stops: HashMap<String, BlockReason>,
-    /// The keys that go on.
+    /// Resumed keys, in turn.
     going: VecDeque<ResumedKey>,
 }
 
-/// What stops a key.
+/// State of a key that the reader skips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockReason {
-    /// The first of its rows that can't be sent.
+    /// Blocked at this row, the first of its rows that can't be sent.
     At(i64),
-    /// It goes on: [`ResumedKey`] takes its rows, and the reader none.
+    /// Resumed: [`ResumedKey`] reads its rows and the reader skips them.
     Going,
 }
 
-/// A key that goes on.
+/// A resumed key that has not caught up with the reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResumedKey {
-    /// The key.
     pub(crate) key: String,
-    /// Its rows up to this one were taken.
+    /// Its rows up to this id were taken.
     pub(crate) after: i64,
-    /// The next of its rows that stops it.
+    /// The next row that blocks it.
     pub(crate) next: Option<i64>,
-    /// The row that stopped it. It may have another key by now.
+    /// The row that blocked it, which may have another key by now.
     pub(crate) stopped_at: i64,
 }
 
 impl BlockedKeys {
-    /// What stands in the table.
+    /// Creates the set from the entries of the table.
     pub(crate) fn of(lines: HashMap<String, i64>) -> Self {
         let stops = lines.into_iter().map(|(key, row)| (key, BlockReason::At(row))).collect();
         Self { stops, going: VecDeque::new() }
     }
 
-    /// Whether a row of this key stops it.
+    /// Returns true if the key is blocked.
     pub(crate) fn is_stopped(&self, key: &str) -> bool {
         matches!(self.stops.get(key), Some(BlockReason::At(_)))
     }
 
-    /// Whether rows of this key may have been passed over.
+    /// Returns true if rows of this key may have been skipped.
     pub(crate) fn names(&self, key: &str) -> bool {
         self.stops.contains_key(key)
     }
 
-    /// Whether the reader passes this row over. What lies before the row that stopped its key may go.
+    /// Returns true if the reader skips this row. Rows before the blocking row may be sent.
     pub(crate) fn stops(&self, key: &str, row: i64) -> bool {
         match self.stops.get(key) {
             None => false,
@@ -69,17 +68,17 @@ impl BlockedKeys {
         }
     }
 
-    /// How many keys wait for a person.
+    /// Returns the number of blocked keys, which wait for an operator.
     pub(crate) fn len(&self) -> usize {
         self.stops.len().saturating_sub(self.going.len())
     }
 
-    /// Whether keys go on that are not yet where reading stands.
+    /// Returns true if resumed keys have not caught up with the reader.
     pub(crate) fn has_going(&self) -> bool {
         !self.going.is_empty()
     }
 
-    /// Stops a key at a row. One that was going on goes no further.
+    /// Blocks a key at a row, and cancels its resumption.
     pub(crate) fn stop(&mut self, key: &str, row: i64) {
         self.going.retain(|going| going.key != key);
         let stop = self.stops.entry(key.to_owned()).or_insert(BlockReason::At(row));
@@ -89,8 +88,8 @@ impl BlockedKeys {
         };
     }
 
-    /// The keys that the row which stopped them stops no longer, by what stands in the table now, each
-    /// with the next row that does.
+    /// Returns the keys that are no longer blocked by the same row, according to the entries in the
+    /// table now. Each comes with the next row that blocks it.
     pub(crate) fn newly_freed(&self, lines: &HashMap<String, i64>) -> Vec<(String, Option<i64>)> {
         let next = |key: &str| lines.get(key).copied();
         let freed = self.stops.iter().filter(|(key, stop)| match stop {
@@ -100,7 +99,7 @@ impl BlockedKeys {
         freed.map(|(key, _)| (key.clone(), next(key))).collect()
     }
 
-    /// Lets a key go on, up to the next row that stops it.
+    /// Resumes a key, up to the next row that blocks it.
     pub(crate) fn resume(&mut self, key: String, next: Option<i64>) {
         let Some(BlockReason::At(stopped_at)) = self.stops.insert(key.clone(), BlockReason::Going)
         else {
@@ -109,24 +108,24 @@ impl BlockedKeys {
         self.going.push_back(ResumedKey { key, after: i64::MIN, next, stopped_at });
     }
 
-    /// The reader passed over a row of this key. If the key goes on, and is behind that row already,
-    /// the row came late: it is taken before the rest.
+    /// Records that the reader skipped a row of this key. If the key is resumed and already past
+    /// that row, the row came late: it is read before the rest.
     pub(crate) fn rewind(&mut self, key: &str, row: i64) {
         if let Some(going) = self.going.iter_mut().find(|going| going.key == key) {
             going.after = going.after.min(row.saturating_sub(1));
         }
     }
 
-    /// The key whose rows are to be taken now.
+    /// Returns the resumed key whose turn it is.
     pub(crate) fn first_going(&self) -> Option<ResumedKey> {
         self.going.front().cloned()
     }
 
-    /// Rows of a key that goes on were taken; with `done` all that were passed over. The next key
-    /// has its turn.
+    /// Records progress of a resumed key, and gives the next key its turn. `done` is true when all
+    /// skipped rows were taken.
     pub(crate) fn advance(&mut self, going: ResumedKey, done: bool) {
         if self.stops.get(&going.key) != Some(&BlockReason::Going) {
-            // One of them stopped it again.
+            // One of its rows blocked it again.
             return;
         }
         self.going.retain(|other| other.key != going.key);
@@ -138,7 +137,8 @@ impl BlockedKeys {
     }
 }
 
-/// Whether line `p` speaks of row `t`. A line without a transaction is older than that column.
+/// Returns the condition that entry `p` refers to row `t`. An entry without a transaction is older
+/// than that column.
 pub(crate) fn matches_row_sql(table: &OutboxTable) -> String {
     let (id, transaction) = (quoted(&table.columns.id), quoted(&table.columns.transaction_id));
     format!(
@@ -148,7 +148,7 @@ pub(crate) fn matches_row_sql(table: &OutboxTable) -> String {
     )
 }
 
-/// Reads what is parked: each key with the first row that stops it. Lines go whose rows are gone.
+/// Reads each blocked key with its first blocking row. Deletes entries whose rows are gone.
 pub(crate) async fn load(
     link: &mut DatabaseSession,
     table: &OutboxTable,
@@ -169,7 +169,8 @@ pub(crate) async fn load(
     Ok(lines)
 }
 
-/// Parks a key at a row that still waits to be sent. A line of another row that had its id makes way.
+/// Blocks a key at a row that still waits to be sent. Replaces an entry of another row with the
+/// same id.
 pub(crate) async fn block(
     link: &mut DatabaseSession,
     table: &OutboxTable,
@@ -194,26 +195,26 @@ pub(crate) async fn block(
     link.execute(Statement { sql: &sql, arguments, doing: "park a key" }).await.map(drop)
 }
 
-/// What `skip` did.
+/// Result of [`skip`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// The key that goes on.
+    /// The key that resumes.
     pub key: String,
-    /// Why it was parked.
+    /// Reason for which the key was blocked.
     pub reason: String,
-    /// Whether the row was there to be removed.
+    /// True if the row existed and was removed.
     pub removed: bool,
 }
 
-/// Gives a parked row up: it is removed without having been sent, and its key goes on behind it.
-/// `None` if no key is parked at this row; nothing was changed then.
+/// Discards a blocking row: removes it unsent, and its key resumes behind it. Returns `None` and
+/// changes nothing if no key is blocked at this row.
 pub async fn skip(
     database: &Database,
     table: &OutboxTable,
     row: i64,
 ) -> Result<Option<Skipped>, RelayError> {
     let (sql, speaks_of) = (table.sql(), matches_row_sql(table));
-    // Another row may have the id by now: it stays.
+    // Another row may have the id by now; it stays.
     let remove = match table.after {
         AfterSend::Delete => format!("DELETE FROM {sql} t USING freed p WHERE {speaks_of}"),
         AfterSend::Mark => format!(
@@ -239,14 +240,14 @@ pub async fn skip(
     }))
 }
 
-/// What `retry` did.
+/// Result of [`retry`] or [`retry_all`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retried {
-    /// The rows that the key was parked at, or all keys were.
+    /// Ids of the rows at which the key, or all keys, were blocked.
     pub rows: Vec<i64>,
 }
 
-/// Lets a parked key go on with the row that stopped it. `None` if the key is not parked.
+/// Resumes a blocked key with the row that blocked it. Returns `None` if the key is not blocked.
 pub async fn retry(
     database: &Database,
     table: &OutboxTable,
@@ -255,7 +256,7 @@ pub async fn retry(
     unblock(database, table, Some(key)).await
 }
 
-/// Lets every parked key go on with the row that stopped it. `None` if none is parked.
+/// Resumes every blocked key with the row that blocked it. Returns `None` if none is blocked.
 pub async fn retry_all(
     database: &Database,
     table: &OutboxTable,
@@ -263,7 +264,7 @@ pub async fn retry_all(
     unblock(database, table, None).await
 }
 
-/// Frees one key, or all of them.
+/// Unblocks one key, or all.
 async fn unblock(
     database: &Database,
     table: &OutboxTable,

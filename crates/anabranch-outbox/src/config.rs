@@ -1,4 +1,4 @@
-//! What can be set on a relay, with default and bound.
+//! Relay configuration: settings with their defaults and bounds.
 
 use crate::database::Database;
 use crate::leadership::TAKEOVER_MIN_MS;
@@ -9,62 +9,56 @@ use anabranch::event::Events;
 use anabranch::producer::{Producer, ProducerBuilder};
 use std::time::Duration;
 
-/// The longest takeover time: nobody waits longer for a relay that is gone.
+/// Longest takeover timeout, which bounds how long a failed relay blocks its successor.
 const TAKEOVER_MAX_MS: u64 = 3_600_000;
 
-/// What a row becomes in the stream.
+/// Representation of a row in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RowFormat {
-    /// A JSON object with the event's id, headers and data: see [`crate::Envelope`].
+    /// A JSON object with the event's id, headers and data. See [`crate::Envelope`].
     #[default]
     Envelope,
-    /// The data alone. A reader can't tell a repeated row by its id then.
+    /// The data alone. Consumers cannot recognize duplicates by id then.
     Data,
 }
 
-/// Carries the rows of one table into one stream.
+/// A relay that copies the rows of one table into one stream.
 #[derive(Debug, Clone)]
 pub struct Relay {
-    /// The database.
     pub(crate) database: Database,
-    /// The table.
     pub(crate) table: OutboxTable,
-    /// The stream, for messages.
+    /// Stream name, for messages.
     pub(crate) stream: String,
-    /// What a row becomes.
     pub(crate) format: RowFormat,
-    /// How rows are put.
+    /// Configuration of the producer that puts the rows.
     pub(crate) producer: ProducerBuilder,
-    /// How much one look takes.
+    /// Maximum size of one read.
     pub(crate) portion: ReadLimit,
-    /// How many rows may be held at a time.
+    /// Maximum number of rows in flight.
     pub(crate) max_held: usize,
-    /// How often to look without being told.
+    /// Poll interval without notifications.
     pub(crate) poll_ms: u64,
-    /// How many rows are removed at a time, at the least.
+    /// Number of rows that triggers a removal.
     pub(crate) remove_rows: usize,
-    /// How long a row that is in the stream waits for others to be removed with.
+    /// Maximum time a sent row waits for its removal batch to fill.
     pub(crate) remove_wait_ms: u64,
-    /// How many keys may be parked before reading stops.
+    /// Number of blocked keys at which reading stops.
     pub(crate) max_parked: usize,
-    /// How long a stop waits for rows that are on their way.
+    /// Grace period at shutdown for rows in flight.
     pub(crate) drain: Duration,
-    /// After which silence another relay takes over.
+    /// Silence after which another relay takes over.
     pub(crate) takeover_ms: u64,
-    /// How long the stream may take no row before another relay may try.
+    /// Time without an accepted row after which the relay gives up leadership.
     pub(crate) stall_ms: u64,
-    /// How often rows are looked for that came to lie behind the cursor.
+    /// Interval between sweeps for rows that appeared behind the cursor.
     pub(crate) sweep_ms: u64,
-    /// The time.
     pub(crate) clock: Clock,
-    /// The random numbers.
     pub(crate) chance: Rng,
-    /// Who hears of events.
     pub(crate) events: Events,
 }
 
 impl Relay {
-    /// Carries the rows of `table` in `database` into `stream`.
+    /// Creates a relay from `table` in `database` to `stream`, with default settings.
     pub fn new(database: Database, table: OutboxTable, stream: &str) -> Self {
         Self {
             database,
@@ -88,15 +82,16 @@ impl Relay {
         }
     }
 
-    /// What a row becomes in the stream. Default: [`RowFormat::Envelope`].
+    /// Sets the representation of a row in the stream. Default: [`RowFormat::Envelope`].
     #[must_use]
     pub fn with_format(mut self, format: RowFormat) -> Self {
         self.format = format;
         self
     }
 
-    /// How rows are put: aggregation, linger, rates and so on. Strict order and stopped keys are the
-    /// relay's own. Default: the producer's, with a buffer of 16 MiB.
+    /// Changes the producer settings, such as aggregation, linger and rates. The relay itself sets
+    /// strict key order and the policy for failed records. Default: the producer's defaults with a
+    /// 16 MiB buffer.
     #[must_use]
     pub fn with_producer(
         mut self,
@@ -106,69 +101,70 @@ impl Relay {
         self
     }
 
-    /// How many rows, and bytes of their data and headers, are read at a time. Default 2,000 and
-    /// 4 MiB; at least one row.
+    /// Sets the maximum rows, and bytes of their data and headers, per read. Default: 2,000 rows
+    /// and 4 MiB. Minimum: one row.
     #[must_use]
     pub fn with_read_limit(mut self, rows: u32, bytes: u32) -> Self {
         self.portion = ReadLimit { rows: i64::from(rows.max(1)), bytes: i64::from(bytes.max(1)) };
         self
     }
 
-    /// How many rows may be under way at a time: what a crash can repeat. Default 20,000; at least
-    /// one.
+    /// Sets the maximum number of rows in flight, which is also the number of rows that a crash can
+    /// duplicate. Default: 20,000. Minimum: 1.
     #[must_use]
     pub fn with_max_held(mut self, rows: usize) -> Self {
         self.max_held = rows.max(1);
         self
     }
 
-    /// How often to look for rows without being told of them, and for the lock. Default 1 s; at
-    /// least 10 ms.
+    /// Sets the interval at which the relay polls for rows without a notification, and for the
+    /// lock. Default: 1 s. Minimum: 10 ms.
     #[must_use]
     pub fn with_poll(mut self, poll: Duration) -> Self {
         self.poll_ms = millis(poll).max(10);
         self
     }
 
-    /// After which silence another relay takes over: the server ends a relay's session then, and the
-    /// relay itself stops at four fifths of it. Default 10 s; one second to an hour.
+    /// Sets the silence after which another relay takes over. The server then ends the silent
+    /// relay's session. A relay stops sending after four fifths of it. Default: 10 s. Range: 1 s to
+    /// 1 h.
     #[must_use]
     pub fn with_takeover_timeout(mut self, takeover: Duration) -> Self {
         self.takeover_ms = millis(takeover).clamp(TAKEOVER_MIN_MS, TAKEOVER_MAX_MS);
         self
     }
 
-    /// How long the stream may take no row at all before the relay lets go, so that another one may
-    /// try. Default 60 s; at least 100 ms.
+    /// Sets how long the stream may accept no row before the relay gives up leadership to let
+    /// another relay try. Default: 60 s. Minimum: 100 ms.
     #[must_use]
     pub fn with_stall_timeout(mut self, stall: Duration) -> Self {
         self.stall_ms = millis(stall).max(100);
         self
     }
 
-    /// How often rows are looked for that were restored behind the place where reading stands, which
-    /// no insert does. Default one minute.
+    /// Sets the interval between sweeps for rows that were restored behind the cursor. Inserts
+    /// never create such rows. Default: 1 min.
     #[must_use]
     pub fn with_sweep(mut self, sweep: Duration) -> Self {
         self.sweep_ms = millis(sweep);
         self
     }
 
-    /// How many keys may be parked before reading stops. Default 10,000; at least one.
+    /// Sets the number of blocked keys at which reading stops. Default: 10,000. Minimum: 1.
     #[must_use]
     pub fn with_max_blocked_keys(mut self, keys: usize) -> Self {
         self.max_parked = keys.max(1);
         self
     }
 
-    /// How long a stop waits for rows that are on their way. Default 10 s.
+    /// Sets how long a shutdown waits for rows in flight. Default: 10 s.
     #[must_use]
     pub fn with_grace_period(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
     }
 
-    /// Who hears of events. Default: nobody.
+    /// Sets the event listener. Default: none.
     #[must_use]
     pub fn with_events(mut self, events: Events) -> Self {
         self.producer = self.producer.with_events(events.clone());
@@ -176,7 +172,7 @@ impl Relay {
         self
     }
 
-    /// The time. Default: the machine's clock.
+    /// Sets the clock. Default: the machine's clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.producer = self.producer.with_clock(clock.clone());

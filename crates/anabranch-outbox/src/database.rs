@@ -1,4 +1,4 @@
-//! The database: where it is, and one connection to it whose every call has an end.
+//! Database address and a session in which every call has a timeout.
 
 use crate::error::RelayError;
 use crate::leadership::Leadership;
@@ -9,14 +9,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one statement may take before its connection counts as lost. The server ends it sooner,
-/// so that its answer comes in time.
+/// Time after which a statement without an answer counts as a lost connection. The server's own
+/// `statement_timeout` is shorter, so that its answer arrives in time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may take to come about.
+/// Timeout for opening a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a session is like. A connection that is used rarely is kept open, and one that is gone is
-/// found out. Plans go by index even while statistics are those of an empty table.
+/// Session settings. Keep-alives hold idle connections open and detect lost ones. Sequential scans
+/// are off, because plans must use indexes even while the statistics describe an empty table.
 const SESSION: [(&str, &str); 7] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
@@ -27,17 +27,17 @@ const SESSION: [(&str, &str); 7] = [
     ("statement_timeout", "25s"),
 ];
 
-/// The way out behind a pooler that lends its connections for one transaction at a time.
+/// Hint for a connection through a pooler in transaction mode.
 pub(crate) const SESSION_OF_ITS_OWN: &str = "the relay's lock belongs to a session, which no pooler \
                                              in transaction mode keeps: name the server itself, or \
                                              a pool in session mode";
 
-/// The server's code for a lock that was not had in time.
+/// SQLSTATE of a lock timeout.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
-/// The server's code for a statement that took too long.
+/// SQLSTATE of a statement timeout.
 const QUERY_CANCELED: &str = "57014";
 
-/// Puts arguments together.
+/// Builds `PgArguments` from the given values.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => {{
         #[allow(unused_mut, reason = "a statement may have no arguments")]
@@ -51,18 +51,17 @@ macro_rules! arguments {
 }
 pub(crate) use arguments;
 
-/// Where a PostgreSQL database is. Its messages never hold the password.
+/// Address of a PostgreSQL database. Its messages never contain the password.
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// The address.
     options: PgConnectOptions,
-    /// The database in messages.
+    /// Label for messages.
     place: Arc<str>,
 }
 
 impl Database {
-    /// The database at `postgres://user:password@host:port/name`. The variables of `libpq`
-    /// (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not say.
+    /// Parses `postgres://user:password@host:port/name`. `libpq` variables (`PGPASSWORD`,
+    /// `PGSSLMODE` and so on) supply what the URL omits.
     pub fn from_url(url: &str) -> Result<Self, RelayError> {
         let options = url::parse(url).map_err(|detail| RelayError::Url { detail })?;
         let mut options = options.disable_statement_logging();
@@ -73,7 +72,7 @@ impl Database {
         Ok(Self { options, place })
     }
 
-    /// The address, for a connection that only listens.
+    /// Returns the address, for a connection that only listens.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
     }
@@ -109,7 +108,7 @@ impl Database {
     }
 }
 
-/// What a person can do about an error, where that is known.
+/// Returns a hint for the operator, if the error has a known remedy.
 fn hint(error: &sqlx::Error) -> Option<&'static str> {
     if matches!(error, sqlx::Error::Io(_)) {
         return Some("check host and port, and that the server runs");
@@ -131,14 +130,14 @@ fn hint(error: &sqlx::Error) -> Option<&'static str> {
     })
 }
 
-/// Whether somebody else held what was asked for.
+/// Returns true if the statement failed because another session holds a lock.
 fn is_locked(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
     said.is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
 }
 
-/// Whether the server refused a statement and goes on with the session: a rule of the table, a
-/// trigger, a right, or that it took too long.
+/// Returns true if the server refused a statement but keeps the session: a constraint, a trigger, a
+/// missing privilege or a statement timeout.
 fn is_refused(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
     said.and_then(sqlx::error::DatabaseError::code).is_some_and(|code| {
@@ -146,70 +145,69 @@ fn is_refused(error: &sqlx::Error) -> bool {
     })
 }
 
-/// What came of a statement that changes rows.
+/// Result of a statement that changes rows.
 #[derive(Debug)]
 pub(crate) enum ChangeResult {
-    /// It changed so many.
+    /// Number of rows changed.
     Rows(u64),
-    /// Somebody else holds one of them, and nothing was changed.
+    /// Another session holds a lock on one of the rows. Nothing was changed.
     Locked,
-    /// The server refused it, and nothing was changed.
+    /// The server refused the statement. Nothing was changed.
     Refused(RelayError),
 }
 
-/// One session. After an error it is not used again: nobody knows what is still on its way.
+/// A database session. It is not reused after an error, because an answer may still be on its way.
 #[derive(Debug)]
 pub(crate) struct DatabaseSession {
-    /// The connection.
     connection: PgConnection,
-    /// Where it leads, for messages.
+    /// Address, for messages.
     database: Database,
-    /// Whose lead each answer proves, if it is the session of a relay.
+    /// Leadership that each answer renews, for the session of a relay.
     lead: Option<Leadership>,
 }
 
-/// A statement and what it is given.
+/// An SQL statement with its arguments.
 pub(crate) struct Statement<'a> {
-    /// The statement.
     pub(crate) sql: &'a str,
-    /// Its arguments.
     pub(crate) arguments: PgArguments,
-    /// What it is for, in messages.
+    /// Purpose as a verb phrase, for messages.
     pub(crate) doing: &'static str,
 }
 
 impl DatabaseSession {
-    /// From now on each answer proves this lead.
+    /// Makes each later answer renew this leadership.
     pub(crate) fn set_leadership(&mut self, lead: Leadership) {
         self.lead = Some(lead);
     }
 
-    /// Waits for an answer, and notes when it was asked for.
+    /// Waits for an answer, and renews the leadership as of the time of the request.
     async fn answer<T>(
         lead: Option<&Leadership>,
         answer: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Option<Result<T, sqlx::Error>> {
         let asked_ms = lead.map(Leadership::now_ms);
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?;
-        // That a row is locked is an answer too. Other errors may be the server's last word.
+        // A lock timeout proves that the session is alive. Other errors may be the server's last
+        // message.
         if answer.as_ref().map_or_else(is_locked, |_| true) {
             lead.zip(asked_ms).into_iter().for_each(|(lead, asked_ms)| lead.note_answer(asked_ms));
         }
         Some(answer)
     }
 
-    /// When it has to be asked something, so that the server does not take it for dead.
+    /// Returns the time of the next ping, before which the server must not consider the session
+    /// dead.
     pub(crate) fn ping_at_ms(&self) -> u64 {
         self.lead.as_ref().map_or(u64::MAX, Leadership::ping_at_ms)
     }
 
-    /// Asks something, so that the server does not take it for dead.
+    /// Sends a trivial statement, so that the server does not consider the session dead.
     pub(crate) async fn ping(&mut self) -> Result<(), RelayError> {
         let ask = Statement { sql: "SELECT 1", arguments: arguments![], doing: "answer" };
         self.row(ask).await.map(drop)
     }
 
-    /// Waits for something that takes its time, and keeps the session alive meanwhile.
+    /// Waits for `work` and pings the session meanwhile.
     pub(crate) async fn while_alive<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -225,7 +223,7 @@ impl DatabaseSession {
         }
     }
 
-    /// Runs a statement and gives its rows.
+    /// Runs a statement and returns its rows.
     pub(crate) async fn rows(&mut self, ask: Statement<'_>) -> Result<Vec<PgRow>, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.fetch_all(&mut self.connection));
@@ -235,14 +233,14 @@ impl DatabaseSession {
         }
     }
 
-    /// Runs a statement and gives its one row.
+    /// Runs a statement and returns its first row.
     pub(crate) async fn row(&mut self, ask: Statement<'_>) -> Result<PgRow, RelayError> {
         let doing = ask.doing;
         let row = self.rows(ask).await?.into_iter().next();
         row.ok_or_else(|| self.database.database_error(doing, "there was no row".to_owned()))
     }
 
-    /// Runs a statement and gives how many rows it changed.
+    /// Runs a statement and returns the number of rows that it changed.
     pub(crate) async fn execute(&mut self, ask: Statement<'_>) -> Result<u64, RelayError> {
         let doing = ask.doing;
         match self.change(ask).await? {
@@ -269,7 +267,7 @@ impl DatabaseSession {
         }
     }
 
-    /// Runs several statements, as one transaction.
+    /// Runs several statements as one transaction.
     pub(crate) async fn script(
         &mut self,
         sql: &str,
@@ -281,7 +279,7 @@ impl DatabaseSession {
         }
     }
 
-    /// The same for statements that may take any time, as the making of an index does.
+    /// Runs several statements like `script`, but without a timeout, for example to build an index.
     pub(crate) async fn long_script(
         &mut self,
         sql: &str,
@@ -291,20 +289,20 @@ impl DatabaseSession {
         answer.await.map(drop).map_err(|error| self.database.failed(doing, &error))
     }
 
-    /// Whether this connection and another one keep their sessions.
+    /// Returns true if this connection and `other` each keep their session.
     pub(crate) async fn keeps_its_session(&mut self, other: &mut Self) -> Result<bool, RelayError> {
         let kept = session::keeps_session(&mut self.connection, &mut other.connection, PATIENCE);
         let kept = Box::pin(kept).await;
         kept.map_err(|error| self.database.failed("find out whether sessions are kept", &error))
     }
 
-    /// Says goodbye, so that the server need not find out by itself.
+    /// Closes the connection cleanly, so that the server need not detect its loss.
     pub(crate) async fn close(self) {
         let _closed =
             tokio::time::timeout(CONNECT_PATIENCE, Box::pin(self.connection.close())).await;
     }
 
-    /// An error of this database that is no error of a statement.
+    /// Returns an error of this database that was not reported by a statement.
     pub(crate) fn refused(&self, doing: &'static str, detail: String) -> RelayError {
         self.database.database_error(doing, detail)
     }

@@ -1,29 +1,29 @@
-//! What a row is in the stream: a small JSON object with the event's id beside its data.
+//! JSON envelope of a row in the stream: the event's id beside its data.
 
 use crate::read::{OutboxRow, RowId};
 use bytes::Bytes;
 use serde_json::Value;
 
-/// A row as it came from the stream.
+/// A row as read from the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// The event's id: the same each time that the row is sent.
+    /// Event id, the same each time the row is sent.
     pub id: String,
-    /// What the row's column `headers` held, or null.
+    /// Value of the column `headers`, or null.
     pub headers: Value,
-    /// When the row was written, in microseconds since 1970.
+    /// Creation time of the row, in microseconds since 1970.
     pub created_us: Option<i64>,
-    /// The event.
+    /// Event data.
     pub data: Bytes,
 }
 
-/// Why a record of the stream is no envelope.
+/// Error for a stream record that is not an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the record is no outbox envelope: {0}")]
 pub struct NotAnEnvelope(String);
 
 impl Envelope {
-    /// Reads an envelope.
+    /// Parses a record as an envelope.
     pub fn read(record: &[u8]) -> Result<Self, NotAnEnvelope> {
         let wrong = |what: &str| NotAnEnvelope(what.to_owned());
         let value: Value =
@@ -46,8 +46,8 @@ impl Envelope {
     }
 }
 
-/// The event's id: the table's own, else one made of row, transaction and time, so that an id that a
-/// restored server hands out again is another event.
+/// Returns the event id: the table's own, or else one derived from row, transaction and time.
+/// Including all three makes an id that a restored server assigns again a different event.
 pub(crate) fn event_id(row: &OutboxRow) -> String {
     if let Some(own) = &row.event_id {
         return own.clone();
@@ -57,7 +57,7 @@ pub(crate) fn event_id(row: &OutboxRow) -> String {
     format!("{id}-{transaction:x}-{created:x}")
 }
 
-/// The row as it goes into the stream.
+/// Encodes the row as an envelope.
 pub(crate) fn write(row: &OutboxRow) -> Vec<u8> {
     let mut out = Vec::with_capacity(row.data.len() + 96);
     out.extend_from_slice(b"{\"id\":");
@@ -67,7 +67,7 @@ pub(crate) fn write(row: &OutboxRow) -> Vec<u8> {
     }
     if let Some(headers) = &row.headers {
         out.extend_from_slice(b",\"headers\":");
-        // A column of type text may hold anything.
+        // A column of type text may hold invalid JSON.
         match serde_json::from_str::<Value>(headers) {
             Ok(_) => out.extend_from_slice(headers.as_bytes()),
             Err(_) => text(&mut out, headers),

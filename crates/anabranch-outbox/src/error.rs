@@ -1,14 +1,14 @@
-//! Why a relay, or a command about one, ended.
+//! Errors of the relay and its commands.
 
 use anabranch::producer::ProducerStartError;
 use std::fmt;
 
-/// One thing that is wrong with a table.
+/// A problem that prevents a table from being relayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableProblem {
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// The way out: a statement to run, or what to choose.
+    /// Remedy: a statement to run, or an option to choose.
     pub way_out: String,
 }
 
@@ -18,72 +18,72 @@ impl fmt::Display for TableProblem {
     }
 }
 
-/// Why a relay, or a command about one, ended.
+/// Error that ended a relay or one of its commands.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// The address of the database can't be read.
+    /// The database URL is invalid.
     #[error("the database's URL can't be used: {detail}")]
     Url {
-        /// The reason. The URL itself is not repeated: it may hold a password.
+        /// Cause. It omits the URL, which may contain a password.
         detail: String,
     },
-    /// The name of a table or column can't be used.
+    /// A table or column name is invalid. Holds the message.
     #[error("{0}")]
     Name(String),
-    /// The database did not do what it was asked.
+    /// A database operation failed.
     #[error("{place} could not {doing}: {detail}")]
     Database {
-        /// Which database.
+        /// Database label, without the password.
         place: String,
-        /// What it was asked to do.
+        /// The operation that failed, as a verb phrase.
         doing: &'static str,
-        /// What it said.
+        /// Cause reported by the driver or the server.
         detail: String,
     },
     /// The table can't be relayed as it is.
     #[error("table {table} can't be relayed: {}", list(.problems))]
     Table {
-        /// The table.
+        /// Table label, `schema.name`.
         table: String,
-        /// Everything that is wrong with it.
+        /// All problems found.
         problems: Vec<TableProblem>,
     },
-    /// The producer did not start.
+    /// The producer failed to start.
     #[error(transparent)]
     Producer(#[from] ProducerStartError),
-    /// Rows could not be sent for a reason that is not theirs.
+    /// The stream rejected rows for a reason unrelated to the rows.
     #[error("stream {stream} does not take rows: {detail}")]
     Stream {
-        /// The stream.
+        /// Stream name.
         stream: String,
-        /// What it said.
+        /// Cause.
         detail: String,
     },
-    /// The stream took no row for too long, so another relay may try.
+    /// The stream accepted no row for too long, so the relay gave up leadership.
     #[error("stream {stream} took no row for {seconds} s{}: another relay may try", because(.why.as_deref()))]
     Stalled {
-        /// The stream.
+        /// Stream name.
         stream: String,
-        /// For how long.
+        /// Seconds without an accepted row.
         seconds: u64,
-        /// Why the stream refused this relay, if it did.
+        /// Reason for which the stream refuses this relay, if it does.
         why: Option<String>,
     },
-    /// It stopped, and rows that are in the stream, or may be, are still in the table.
+    /// The relay stopped while the table still contains rows that are, or may be, in the stream.
     #[error(
         "{rows} rows of {table}{} are or may be in the stream, and were not removed from the table: \
          {why}; the next relay sends them again",
         one(*.first)
     )]
     Left {
-        /// The table.
+        /// Table label, `schema.name`.
         table: String,
-        /// How many rows.
+        /// Number of rows.
         rows: usize,
-        /// One of them, where it is known.
+        /// Id of one of them, if known.
         first: Option<i64>,
-        /// What kept them.
+        /// Reason that the rows were not removed.
         why: String,
     },
 }

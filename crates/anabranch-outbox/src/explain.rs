@@ -1,4 +1,4 @@
-//! What one look at the table costs, as the database plans it.
+//! Query plans of the relay's statements, with the rows of each step.
 
 use crate::database::{Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -13,10 +13,10 @@ use sqlx::Row;
 
 const DOING: &str = "explain a look";
 
-/// Reads as a relay would whose cursor stands at this id, with the horizon where it was, or at the
-/// start, up to `rows` rows, and gives the plan with the rows of each step: of the look, and of the
-/// glance that tells the lag; then the plan by which so many rows would be removed. Nothing is sent
-/// and nothing is changed.
+/// Returns the query plans of a read, a lag probe and a removal. The read is run as by a relay with
+/// its cursor at this id and an unchanged horizon, or at the start, for up to `rows` rows. The
+/// plans of read and lag probe include the rows of each step. The removal is planned for `rows`
+/// rows. Sends and changes nothing.
 pub async fn explain(
     database: &Database,
     table: &OutboxTable,
@@ -24,7 +24,7 @@ pub async fn explain(
     rows: u32,
 ) -> Result<Vec<String>, RelayError> {
     let (mut link, shape) = open(database, table).await?;
-    // A relay's statement is prepared, so after some looks its plan is one for any cursor.
+    // A relay's statement is prepared. After some executions its plan is generic, for any cursor.
     let mode = if cursor.is_some() { "force_generic_plan" } else { "auto" };
     let prepare = format!(
         "SET plan_cache_mode = {mode}; PREPARE look(bigint, text, bigint, bigint) AS {}; \
@@ -33,7 +33,7 @@ pub async fn explain(
         lag::statement(table, &shape)
     );
     link.script(&prepare, DOING).await?;
-    // One snapshot for all that follows, so that the horizon stands.
+    // One snapshot for everything that follows, so that the horizon does not move.
     link.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", DOING).await?;
     let horizon = if cursor.is_none() { u64::MAX.to_string() } else { horizon(&mut link).await? };
     let cursor = cursor.unwrap_or(i64::MIN);
@@ -46,7 +46,7 @@ pub async fn explain(
     Ok(plan)
 }
 
-/// How rows would be removed.
+/// Plans the removal of rows.
 async fn removal(
     link: &mut DatabaseSession,
     table: &OutboxTable,
@@ -68,9 +68,9 @@ async fn removal(
     Ok(plan.iter().map(|line| line.get(0)).collect())
 }
 
-/// Reads as a relay would that lets a key go on whose rows up to `cursor` were passed over, up to
-/// `rows` rows, and gives the plan with the rows of each step: of the rows of the key, and of one step
-/// of the sweep. Nothing is sent and nothing is changed.
+/// Returns the query plans of a read of one key's skipped rows and of one sweep step, with the rows
+/// of each step. The read is run as by a relay that resumes a key whose rows up to `cursor` were
+/// skipped, for up to `rows` rows. Sends and changes nothing.
 pub async fn explain_key(
     database: &Database,
     table: &OutboxTable,

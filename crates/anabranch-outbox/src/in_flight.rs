@@ -1,4 +1,4 @@
-//! The rows that a relay holds: read, handed to the producer, and in the stream but not yet removed.
+//! Rows held by a relay: read, with the producer, or in the stream but not yet removed.
 
 use crate::read::{OutboxRow, RowId};
 use anabranch::producer::{NewRecord, Outcome, Ticket};
@@ -7,23 +7,20 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// A row that was read and is not yet with the producer.
+/// A row that was read but not yet handed to the producer.
 #[derive(Debug)]
 pub(crate) struct WaitingRow {
-    /// Which one.
     pub(crate) note: InFlightRow,
-    /// What goes to the producer.
+    /// The record for the producer.
     pub(crate) record: NewRecord,
 }
 
-/// What is kept of a row while the producer has the rest.
+/// Metadata kept for a row while the producer holds its data.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlightRow {
-    /// Which one.
     pub(crate) name: RowId,
-    /// Its partition key.
     pub(crate) key: String,
-    /// When it was written.
+    /// Creation time in microseconds since 1970.
     pub(crate) created_us: Option<i64>,
 }
 
@@ -33,56 +30,56 @@ impl InFlightRow {
     }
 }
 
-/// The rows that a relay holds. A row that is held is not taken again, however often it is read.
+/// The rows held by a relay. A held row is not taken again when it is read again.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightRows {
-    /// Read, not yet with the producer, by id.
+    /// Rows read but not yet with the producer, in order of id.
     pub(crate) waiting: VecDeque<WaitingRow>,
-    /// With the producer, in the order in which it got them.
+    /// Rows with the producer, in the order of sending.
     sent: Vec<(InFlightRow, Ticket)>,
-    /// All of these, and those that are in the stream and not yet removed from the table.
+    /// All of these, plus the rows in the stream that are not yet removed from the table.
     held: HashSet<RowId>,
 }
 
 impl InFlightRows {
-    /// How many rows are held.
+    /// Returns the number of rows held.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// How many rows the producer has.
+    /// Returns the number of rows with the producer.
     pub(crate) fn sent(&self) -> usize {
         self.sent.len()
     }
 
-    /// Whether the producer has rows.
+    /// Returns true if the producer has rows.
     pub(crate) fn has_sent(&self) -> bool {
         !self.sent.is_empty()
     }
 
-    /// Whether a row of this key is with the producer.
+    /// Returns true if the producer has a row of this key.
     pub(crate) fn has_sent_of(&self, key: &str) -> bool {
         self.sent.iter().any(|(note, _)| note.key == key)
     }
 
-    /// Whether a row is held.
+    /// Returns true if the row is held.
     pub(crate) fn holds(&self, name: RowId) -> bool {
         self.held.contains(&name)
     }
 
-    /// Holds a row. `false` if it is held already.
+    /// Marks a row as held. Returns `false` if it already was.
     pub(crate) fn hold(&mut self, name: RowId) -> bool {
         self.held.insert(name)
     }
 
-    /// Lets rows go: they were removed, or stay in the table for later.
+    /// Releases rows that were removed, or that stay in the table for later.
     pub(crate) fn release(&mut self, names: impl IntoIterator<Item = RowId>) {
         for name in names {
             self.held.remove(&name);
         }
     }
 
-    /// Lets the rows of a key from this one on go that are not yet with the producer.
+    /// Releases the key's rows from `row` on that are not yet with the producer.
     pub(crate) fn drop_waiting_from(&mut self, key: &str, row: i64) {
         let (held, all) = (&mut self.held, &mut self.waiting);
         all.retain(|waiting| {
@@ -94,18 +91,18 @@ impl InFlightRows {
         });
     }
 
-    /// A row is with the producer.
+    /// Records that a row is with the producer.
     pub(crate) fn is_sent(&mut self, note: InFlightRow, ticket: Ticket) {
         self.sent.push((note, ticket));
     }
 
-    /// When the oldest row that is held was written.
+    /// Returns the creation time of the oldest held row that is not yet in the stream.
     pub(crate) fn oldest_at_us(&self) -> Option<i64> {
         let sent = self.sent.iter().filter_map(|(note, _)| note.created_us).min();
         sent.or_else(|| self.waiting.front().and_then(|row| row.note.created_us))
     }
 
-    /// Waits until some rows have their outcome, and gives them in the order of sending.
+    /// Waits until some rows have an outcome, and returns them in the order of sending.
     pub(crate) async fn wait_completed(&mut self) -> Vec<(InFlightRow, Outcome)> {
         poll_fn(|context| {
             let settled = self.take(|ticket| match Pin::new(ticket).poll(context) {
@@ -117,18 +114,19 @@ impl InFlightRows {
         .await
     }
 
-    /// The rows that have their outcome now.
+    /// Returns the rows that have an outcome now.
     pub(crate) fn take_completed(&mut self) -> Vec<(InFlightRow, Outcome)> {
         self.take(|ticket| ticket.try_outcome())
     }
 
-    /// Takes the rows that have their outcome, in the order of sending.
+    /// Removes the rows that have an outcome and returns them in the order of sending.
     fn take(
         &mut self,
         mut outcome: impl FnMut(&mut Ticket) -> Option<Outcome>,
     ) -> Vec<(InFlightRow, Outcome)> {
-        // The newest first: of rows put one by one, an outcome is told after those that its key had
-        // before, so none of these is missed while outcomes come in.
+        // Check the newest first. For rows put one by one, an outcome is published after those of
+        // earlier rows of the same key. Checking in reverse misses none of these while outcomes
+        // arrive.
         let sent = self.sent.iter_mut().enumerate().rev();
         let found = sent.filter_map(|(at, (_, ticket))| Some((at, outcome(ticket)?)));
         let mut found: Vec<(usize, Outcome)> = found.collect();
@@ -175,7 +173,7 @@ mod tests {
             };
             flight.is_sent(note, producer.put("k", "data").await.unwrap());
         }
-        // The outcomes of all rows are told after three of them were looked at.
+        // All outcomes are published after three tickets were checked.
         let mut looks = 0;
         let settled = flight.take(|_| {
             looks += 1;

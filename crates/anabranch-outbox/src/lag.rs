@@ -1,4 +1,4 @@
-//! How far behind the relay is, as metrics and as an event.
+//! Relay lag, as metrics and as an event.
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -7,33 +7,32 @@ use crate::schema::TableSchema;
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
-/// What a glance at the table tells. It costs the same however long the table is.
+/// Result of a lag probe. Its cost does not depend on the table's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LagProbe {
-    /// The horizon now.
     pub(crate) horizon: u64,
-    /// The highest id that waits.
+    /// Highest id above the cursor.
     highest: Option<i64>,
-    /// The lowest id that was not read.
+    /// Lowest unread id.
     lowest_unread: Option<i64>,
-    /// The transaction of that row.
+    /// Transaction of that row.
     transaction: Option<u64>,
-    /// When that row was written.
+    /// Creation time of that row, in microseconds since 1970.
     unread_us: Option<i64>,
-    /// The database's time.
+    /// The database's time, in microseconds since 1970.
     now_us: i64,
 }
 
-/// How far behind the relay is.
+/// Lag of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RelayLag {
-    /// Rows that wait, at the most: ids that were rolled back count too.
+    /// Upper bound of the waiting rows: ids that were rolled back count too.
     pub(crate) rows: u64,
-    /// The age of the oldest of them.
+    /// Age of the oldest waiting row.
     pub(crate) ms: u64,
 }
 
-/// The statement for a glance.
+/// Returns the statement for a lag probe.
 pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
     let (sql, pending, id) = (table.sql(), table.pending_and(), quoted(&table.columns.id));
     let transaction = quoted(&table.columns.transaction_id);
@@ -49,7 +48,7 @@ pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
     )
 }
 
-/// Looks at the table.
+/// Probes the table.
 pub(crate) async fn probe_lag(
     link: &mut DatabaseSession,
     sql: &str,
@@ -68,12 +67,12 @@ pub(crate) async fn probe_lag(
 }
 
 impl LagProbe {
-    /// The first row that was not read, and its transaction.
+    /// Returns the first unread row and its transaction.
     pub(crate) fn unread(&self) -> Option<(i64, u64)> {
         self.lowest_unread.map(|row| (row, self.transaction.unwrap_or(0)))
     }
 
-    /// How far behind that is, with so many rows held and the oldest of them from then.
+    /// Computes the lag, given the number of held rows and the creation time of the oldest.
     pub(crate) fn lag(&self, held: usize, held_us: Option<i64>) -> RelayLag {
         let unread = match (self.lowest_unread, self.highest) {
             (Some(low), Some(high)) => high.abs_diff(low).saturating_add(1),
@@ -88,7 +87,7 @@ impl LagProbe {
     }
 }
 
-/// Tells the metrics.
+/// Sets the lag gauges.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floating-point numbers")]
 pub(crate) fn report(table: &str, stream: &str, lag: RelayLag, parked: usize) {
     let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
@@ -97,7 +96,7 @@ pub(crate) fn report(table: &str, stream: &str, lag: RelayLag, parked: usize) {
     metrics::gauge!("anabranch_relay_parked_keys", &labels).set(parked as f64);
 }
 
-/// Counts rows that are in the stream and no longer in the table.
+/// Counts rows that are in the stream and removed from the table.
 pub(crate) fn count_sent(table: &str, stream: &str, rows: u64) {
     let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
     metrics::counter!("anabranch_relay_sent_rows_total", &labels).increment(rows);

@@ -1,12 +1,13 @@
-//! The lead: how a relay knows that it still has the lock, and the gate before each put.
+//! Leadership: proof that a relay still holds the lock, checked before each put.
 //!
-//! The lock ends with the session, and a relay that was frozen or cut off is not told. So the server
-//! is asked to keep a silent session for the *takeover* time, and no shorter; and a relay sends only
-//! while its last answer was **asked for** less than four fifths of that ago. Whoever takes over
-//! after a silence finds that the one before has stopped.
+//! The lock ends with the session, and a relay that was frozen or cut off is not notified. The
+//! server is therefore configured to end a silent session after the *takeover* timeout, and no
+//! sooner. A relay sends only if the last answer was **requested** less than four fifths of that
+//! timeout ago. A successor that takes over after a silence thus finds that its predecessor has
+//! stopped.
 //!
 //! ```text
-//! asked        answered        gate shuts         the server may end the session
+//! requested     answered       puts refused      the server may end the session
 //!   |-------------|----------------|------------------------|
 //!   0                         0.8 takeover              takeover
 //! ```
@@ -24,12 +25,13 @@ use anabranch_model::sequence::SequenceNumber;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The shortest takeover time: below it keep-alives, which count seconds, could end a session first.
+/// Shortest takeover timeout. Below it TCP keep-alives, which have a resolution of seconds, could
+/// end a session first.
 pub(crate) const TAKEOVER_MIN_MS: u64 = 1_000;
 
-/// The settings that let the server end a silent session after this many milliseconds, and not
-/// before. A process that stands still keeps its connection alive, so the session's own silence
-/// counts too, on servers that know how.
+/// Sets the server's timeouts so that it ends a silent session after this many milliseconds, and
+/// not before. A frozen process keeps its TCP connection alive. The idle session timeout covers it,
+/// on servers that support one (PostgreSQL 14 and later).
 const SILENCE: &str = "\
 SELECT set_config('tcp_user_timeout', $1::bigint::text, false),
   set_config('tcp_keepalives_idle', greatest(1, $1::bigint / 2000)::text, false),
@@ -38,14 +40,14 @@ SELECT set_config('tcp_user_timeout', $1::bigint::text, false),
   CASE WHEN current_setting('server_version_num')::int >= 140000
     THEN set_config('idle_session_timeout', $1::bigint::text, false) END";
 
-/// Whether a relay leads. Clones share what is known.
+/// Leadership of a relay. Clones share its state.
 #[derive(Debug, Clone)]
 pub(crate) struct Leadership {
-    /// The time, suspend included.
+    /// Clock that includes system suspend.
     clock: Clock,
-    /// How long the server keeps a silent session.
+    /// Time for which the server keeps a silent session.
     takeover_ms: u64,
-    /// When the last question was asked that the session answered.
+    /// Request time of the last answered statement.
     proved_ms: Arc<AtomicU64>,
 }
 
@@ -54,33 +56,33 @@ impl Leadership {
         Self { clock, takeover_ms, proved_ms: Arc::default() }
     }
 
-    /// The time, to be given to [`Leadership::note_answer`] with the answer.
+    /// Returns the current time, to be passed to [`Leadership::note_answer`] with the answer.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// The session answered what was asked at that time.
+    /// Records that the session answered a statement sent at `asked_ms`.
     pub(crate) fn note_answer(&self, asked_ms: u64) {
         self.proved_ms.fetch_max(asked_ms, Ordering::Relaxed);
     }
 
-    /// Whether nobody else can have the lock.
+    /// Returns true if no other session can hold the lock.
     fn holds(&self) -> bool {
         let silent_ms = self.now_ms().saturating_sub(self.proved_ms.load(Ordering::Relaxed));
         silent_ms < self.takeover_ms / 5 * 4
     }
 
-    /// When the session has to be asked something again.
+    /// Returns the time of the next ping.
     pub(crate) fn ping_at_ms(&self) -> u64 {
         self.proved_ms.load(Ordering::Relaxed).saturating_add(self.takeover_ms / 5)
     }
 
-    /// Waits until the session has to be asked something again.
+    /// Waits until the next ping is due.
     pub(crate) async fn wait_until_ping(&self) {
         self.clock.sleep_until(self.ping_at_ms()).await;
     }
 
-    /// Has the server keep this session for the takeover time once it is silent.
+    /// Configures the server to end this session once it is silent for the takeover timeout.
     pub(crate) async fn bound_session(&self, link: &mut DatabaseSession) -> Result<(), RelayError> {
         let takeover_ms = i64::try_from(self.takeover_ms).unwrap_or(i64::MAX);
         let arguments = arguments![takeover_ms];
@@ -88,18 +90,16 @@ impl Leadership {
     }
 }
 
-/// A stream that takes puts while the relay leads.
+/// A stream that accepts puts only while the relay leads.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaderStream<A> {
-    /// The stream.
     api: A,
-    /// Whether the relay leads.
     lead: Leadership,
-    /// Why the stream refuses the relay, if it does.
+    /// Reason for which the stream refuses the relay, if it does.
     refusal: LastRefusal,
 }
 
-/// Why the stream refuses the relay, as the last answer to a put has it. Clones share it.
+/// Reason for which the stream refuses the relay, as of the last answer to a put. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastRefusal(Arc<Mutex<Option<String>>>);
 
@@ -108,13 +108,13 @@ impl LastRefusal {
         let why = match reply {
             Ok(_) => None,
             Err(error) if error.fault.refuses_caller() => Some(error.to_string()),
-            // Whether the relay would have been refused is not known.
+            // Other errors do not show if the stream would have refused the relay.
             Err(_) => return,
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// The reason, if there is one.
+    /// Returns the reason, if the stream refuses the relay.
     pub(crate) fn why(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -125,13 +125,13 @@ impl<A> LeaderStream<A> {
         Self { api, lead, refusal: LastRefusal::default() }
     }
 
-    /// Why the stream refuses the relay, from now on.
+    /// Returns a handle to the current refusal reason.
     pub(crate) fn refusal(&self) -> LastRefusal {
         self.refusal.clone()
     }
 
-    /// Refuses a put that could come behind those of another relay. It may be tried again: the
-    /// session may have been slow, and not lost.
+    /// Refuses a put that could follow those of another relay. The put may be retried, because the
+    /// session may be slow and not lost.
     fn check_leadership(
         &self,
         operation: &'static str,

@@ -1,12 +1,13 @@
-//! Carries the rows of a PostgreSQL outbox to Kinesis: none skipped, each key in order.
+//! Transactional outbox relay from PostgreSQL to Kinesis: no row is skipped and each key stays in
+//! order.
 //!
-//! A service writes its events into a table, in the transaction that changes its data. A relay reads
-//! that table and puts each row into a stream:
+//! A service inserts its events into a table, in the transaction that changes its data. A relay
+//! reads that table and puts each row into a stream:
 //!
 //! ```text
-//! lock ─▶ read ──Row──▶ envelope ──▶ Producer ──Outcome──▶ verdict ─┬─▶ remove (delete, or mark)
-//!          ▲  (horizon, by id)   (strict, behind the gate)          ├─▶ park the key
-//!          └───────────── listen, or poll ◀─────────────────────────┘
+//! lock ─▶ read ──OutboxRow──▶ envelope ──▶ Producer ──Outcome──▶ judge ─┬─▶ remove (delete, mark)
+//!          ▲  (horizon, by id)        (strict order, fenced)            ├─▶ block the key
+//!          └──────────────── notification or poll ◀─────────────────────┘
 //! ```
 //!
 //! ```no_run

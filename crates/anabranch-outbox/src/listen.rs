@@ -1,6 +1,6 @@
-//! Notifications of new rows: a connection that listens, and the relay that waits.
+//! Listener for notifications of new rows.
 //!
-//! A notification can be lost with its connection, so each new connection counts as one.
+//! Notifications are lost with their connection, so each reconnection counts as a notification.
 
 use crate::database::{Database, PATIENCE};
 use crate::table::OutboxTable;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// The channel of all outboxes; a notification carries the table's name.
+/// Channel of all outboxes. The payload of a notification is the table's label.
 pub(crate) const CHANNEL: &str = "anabranch_outbox";
-/// How long to wait before a lost connection is opened again.
+/// Pause before a lost connection is reopened.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells when rows may have come.
+/// Notifies a relay when new rows may exist.
 pub(crate) struct RowListener {
-    /// Notified with each notification; many before the first look count as one.
+    /// Signalled by each notification. Several before the next wait count as one.
     heard: Arc<Notify>,
-    /// The task that listens. It ends when this is dropped.
+    /// The listening task, aborted on drop.
     _task: JoinSet<()>,
 }
 
 impl RowListener {
-    /// Begins to listen.
+    /// Starts listening.
     pub(crate) fn open(database: &Database, table: &OutboxTable) -> Self {
         let heard = Arc::new(Notify::new());
         let mut task = JoinSet::new();

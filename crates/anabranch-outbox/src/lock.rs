@@ -1,17 +1,18 @@
-//! Who relays: the one session that holds the table's advisory lock.
+//! Table's advisory lock, whose holding session relays.
 //!
-//! The lock ends with its session, so a relay that dies makes way at once, and one that vanishes or
-//! stands still when its takeover time is over (`lead.rs`).
+//! The lock ends with its session. A relay that crashes therefore releases it at once. For a relay
+//! that is cut off or frozen, the server ends the session after the takeover timeout (see
+//! `leadership.rs`).
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
 use crate::table::OutboxTable;
 use sqlx::Row;
 
-/// Sets our locks apart from others'.
+/// Hash seed that separates these locks from those of other applications.
 const SEED: i64 = 0x616e_6162;
 
-/// Takes the lock if nobody has it.
+/// Tries to take the lock. Returns false if another session holds it.
 pub(crate) async fn try_take(
     link: &mut DatabaseSession,
     table: &OutboxTable,
@@ -21,7 +22,7 @@ pub(crate) async fn try_take(
     Ok(link.row(Statement { sql, arguments, doing: "take the relay's lock" }).await?.get(0))
 }
 
-/// The process that has the lock, if one does.
+/// Returns the server process that holds the lock, if any.
 pub(crate) async fn holder(
     link: &mut DatabaseSession,
     table: &OutboxTable,

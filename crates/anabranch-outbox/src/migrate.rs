@@ -1,7 +1,8 @@
-//! `relay init`: the table, its indexes, its trigger and the table of parked keys, as statements.
+//! Implementation of `relay init`: the statements for the table, its indexes, its trigger and the
+//! table of blocked keys.
 //!
-//! Each step is left out where the database has its result already, so `init` may be run again, and
-//! brings a table of an older version, or one of somebody else's making, up to date.
+//! Each step is omitted if its result exists. `init` may therefore be repeated, and upgrades a
+//! table of an older version or one that it did not create.
 
 use crate::database::Database;
 use crate::error::RelayError;
@@ -10,28 +11,28 @@ use crate::schema;
 use crate::schema::TableSchema;
 use crate::table::{AfterSend, OutboxTable, literal, quoted};
 
-/// What `init` does.
+/// Result of [`init`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitReport {
-    /// The statements, in order. They run as one transaction.
+    /// Statements in order. They run as one transaction.
     pub statements: Vec<String>,
 }
 
 impl InitReport {
-    /// All statements for a database without the table.
+    /// Returns all statements for a database without the table.
     pub fn fresh(table: &OutboxTable) -> Self {
         Self { statements: statements(table, None) }
     }
 
-    /// The statements as a script.
+    /// Returns the statements as a script.
     pub fn script(&self) -> String {
         let ended = self.statements.iter().flat_map(|statement| [statement.as_str(), ";\n"]);
         ended.collect()
     }
 }
 
-/// Makes the table, or what is missing of it, and checks the result. Says what was done; with
-/// `print_only` what would be done.
+/// Creates the table, or its missing parts, and checks the result. Returns the statements executed.
+/// With `print_only`, returns them without executing them.
 pub async fn init(
     database: &Database,
     table: &OutboxTable,
@@ -45,7 +46,7 @@ pub async fn init(
         return Ok(plan);
     }
     if !plan.statements.is_empty() {
-        // Building an index may take as long as it takes; waiting for a lock may not.
+        // Building an index may take any time, but waiting for a lock may not.
         let script = format!("SET statement_timeout = 0;\nBEGIN;\n{}COMMIT;\n", plan.script());
         link.long_script(&script, "make the outbox").await?;
     }
@@ -61,7 +62,7 @@ pub async fn init(
     }
 }
 
-/// What is missing.
+/// Returns the statements for missing parts.
 fn statements(table: &OutboxTable, found: Option<&TableSchema>) -> Vec<String> {
     let mut all = Vec::new();
     match found {
@@ -76,7 +77,7 @@ fn statements(table: &OutboxTable, found: Option<&TableSchema>) -> Vec<String> {
     };
     let has = |column: &str| found.is_some_and(|shape| shape.has_index(table, column));
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
-    // A table that is new has an index of its ids: its key.
+    // A new table has an index on its ids: the primary key.
     let keyed = found.is_none() && table.after == AfterSend::Delete;
     if !keyed && !has(&columns.id) {
         let index = quoted(&format!("{name}_pending"));
@@ -117,8 +118,8 @@ fn create(table: &OutboxTable) -> Vec<String> {
     };
     let schema = format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(&table.schema));
     let sql = table.sql();
-    // The transaction's id stands first, so that a transaction has it before it draws a row's.
-    // Rows come and go, so the table is vacuumed by their number and not by a share of them.
+    // The transaction id comes first, so that a transaction has it before it draws a row id. Rows
+    // come and go, so vacuum runs after a fixed number of rows, not a share of them.
     let create = format!(
         "CREATE TABLE IF NOT EXISTS {sql} (
   {transaction} xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -133,11 +134,11 @@ fn create(table: &OutboxTable) -> Vec<String> {
     if table.schema == "public" { vec![create] } else { vec![schema, create] }
 }
 
-/// Gives a table of somebody else's making the columns that it lacks.
+/// Adds the missing columns to a table that `init` did not create.
 ///
-/// The column is added with one value for all rows, which is quick however long the table is. Nobody
-/// can have a row under way then, because adding it waits for all who wrote: a row of transaction 0,
-/// which lies below every horizon, is one that was there before.
+/// Adding the column with one constant value for all rows takes constant time. `ALTER TABLE` waits
+/// for all writers, so no row is in flight then. Transaction 0 lies below every horizon and marks
+/// the rows that existed before.
 fn add_missing_columns(table: &OutboxTable, shape: &TableSchema) -> Vec<String> {
     let columns = &table.columns;
     let sql = table.sql();

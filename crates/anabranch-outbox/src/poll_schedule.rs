@@ -1,34 +1,34 @@
-//! When to look at the table: with each poll, soon after something was heard, and again and again
-//! while a transaction holds rows up.
+//! Schedule of polls: at a fixed interval, soon after a notification, and repeatedly while a
+//! transaction blocks rows.
 //!
 //! ```text
-//! heard ─► a look ─┬─ the horizon moved ─► read
-//!          ▲       └─ it stands ─► a pause, twice as long each time, up to the poll ─┐
-//!          └─────────────────────────────────────────────────────────────────────────┘
+//! notification ─► poll ─┬─ horizon moved ─► read
+//!                  ▲    └─ unchanged ─► pause, doubled each time up to the poll interval ─┐
+//!                  └──────────────────────────────────────────────────────────────────────┘
 //! ```
 
-/// After a look that took everything: how long rows gather before the next.
+/// Minimum time between polls or dry reads, so that rows can accumulate.
 pub(crate) const GATHER_MS: u64 = 5;
-/// The first wait for a horizon that holds rows up; it doubles up to the poll.
+/// First pause for a horizon that blocks rows. It doubles up to the poll interval.
 const HELD_MS: u64 = 5;
-/// After so many looks with that pause a transaction has been running for long. Shorter ones are
-/// everyday, and nobody wants to hear of each.
+/// Number of polls at the longest pause after which a transaction counts as long-running. Shorter
+/// transactions are normal and not worth an event.
 const HELD_LOOKS: u32 = 10;
 
-/// When to look.
+/// Schedule of polls.
 #[derive(Debug)]
 pub(crate) struct PollSchedule {
-    /// The pause between two looks that nothing asks for.
+    /// Regular poll interval.
     poll_ms: u64,
-    /// When to look without being told.
+    /// Time of the next poll.
     at_ms: u64,
-    /// When it looked last.
+    /// Time of the last poll.
     looked_ms: u64,
-    /// Whether rows are there that were not settled yet.
+    /// True while rows are expected that were not settled yet.
     expecting: bool,
-    /// The wait for the horizon that holds them up.
+    /// Current pause for the horizon that blocks them.
     held_ms: u64,
-    /// How many looks with the longest pause have found that horizon unmoved.
+    /// Number of polls at the longest pause that found the horizon unchanged.
     unmoved: u32,
 }
 
@@ -37,41 +37,41 @@ impl PollSchedule {
         Self { poll_ms, at_ms: 0, looked_ms: 0, expecting: false, held_ms: HELD_MS, unmoved: 0 }
     }
 
-    /// When the next look is due.
+    /// Returns the time of the next poll.
     pub(crate) fn at_ms(&self) -> u64 {
         self.at_ms
     }
 
-    /// Whether it is due.
+    /// Returns true if a poll is due.
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         now_ms >= self.at_ms
     }
 
-    /// Somebody said that rows came.
+    /// Records a notification of new rows.
     pub(crate) fn note_notification(&mut self) {
         self.expecting = true;
         self.at_ms = self.at_ms.min(self.looked_ms + GATHER_MS);
     }
 
-    /// Rows were met that are not settled.
+    /// Records that a read found rows that are not settled.
     pub(crate) fn note_held_up(&mut self, now_ms: u64) {
         self.expecting = true;
         self.at_ms = self.at_ms.min(now_ms + HELD_MS);
     }
 
-    /// A look begins.
+    /// Records the start of a poll.
     pub(crate) fn note_poll(&mut self, now_ms: u64) {
         self.looked_ms = now_ms;
         self.at_ms = now_ms + self.poll_ms;
     }
 
-    /// It found that the horizon has moved.
+    /// Records that the poll found the horizon moved.
     pub(crate) fn note_horizon_moved(&mut self) {
         (self.expecting, self.held_ms, self.unmoved) = (false, HELD_MS, 0);
     }
 
-    /// It found that the horizon stands, and whether `rows` wait behind it: whoever holds them up may
-    /// take longer. Says once that this has lasted for long.
+    /// Records that the poll found the horizon unchanged, and `rows` blocked by it. Returns true
+    /// once, when this has lasted for [`HELD_LOOKS`] polls at the longest pause.
     pub(crate) fn note_horizon_unchanged(&mut self, now_ms: u64, rows: bool) -> bool {
         if !self.expecting && !rows {
             return false;
@@ -92,7 +92,7 @@ impl PollSchedule {
 mod tests {
     use super::*;
 
-    /// The pauses and the words of so many looks that find rows held up.
+    /// Returns the pauses of `count` polls that find rows blocked, and how often that was reported.
     fn held(looks: &mut PollSchedule, count: usize) -> (Vec<u64>, usize) {
         let mut told = 0;
         let mut pause = || {

@@ -1,22 +1,25 @@
-//! Reading the table: which rows may be sent now, by id, each once.
+//! Reader of the outbox table: selects the rows that may be sent now, by id, each once.
 //!
-//! Ids are handed out in the order of writing, but rows appear in the order of committing. So a
-//! cursor that only goes up skips rows, and an order by transaction is not the order of causes: a
-//! transaction can take its id early, wait for a lock and write late. What holds here:
+//! Ids are assigned in the order of writing, but rows become visible in the order of committing. A
+//! cursor that only advances would therefore skip rows. Ordering by transaction id does not
+//! preserve causality: a transaction can take its id early, wait for a lock and write late. The
+//! reader relies on these properties:
 //!
 //! - The *horizon* of a snapshot is the lowest transaction that was still running. A row is
-//!   *settled* when its transaction lies below: everything that could come before it has come.
-//! - Rows are taken by id up to the first that is not settled. If one transaction saw another's row
-//!   before it wrote its own, any snapshot that shows its row shows the other's too, with a lower id.
-//!   So the other one is taken before it, or holds it up.
-//! - A row that was not there when the cursor passed its id was not visible in that snapshot, so its
-//!   transaction lies at or above that snapshot's horizon. The next look asks for exactly those, by
-//!   the index of transactions, and sets the cursor back before the first of them. While the horizon
-//!   stands there are none to ask for: what appeared since is not settled, and what is settled was
-//!   there before, so nothing of it can have seen what appeared.
+//!   *settled* when its transaction lies below the horizon: every row that could precede it is
+//!   visible.
+//! - Rows are read by id up to the first that is not settled. If a transaction saw another's row
+//!   before it wrote its own, every snapshot that shows its row also shows the other, with a lower
+//!   id. The other row is therefore read first, or blocks it.
+//! - A row that was absent when the cursor passed its id was not visible in that snapshot. Its
+//!   transaction therefore lies at or above that snapshot's horizon. The next read selects exactly
+//!   those rows, by the index of transactions, and moves the cursor back before the first of them.
+//!   While the horizon is unchanged there are none to select. Rows that appeared since are not
+//!   settled. Settled rows were visible before, so none of them can have seen the rows that
+//!   appeared.
 //!
-//! One statement does all of it, in one snapshot. It reads the rows that it takes, and those that
-//! settled since the last look: what waits behind them costs nothing.
+//! One statement does all of this in one snapshot. It reads the rows that it returns and those that
+//! settled since the last read. Rows waiting behind them cost nothing.
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -27,83 +30,79 @@ use bytes::Bytes;
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
 
-/// The rows of a first look. Each look that is not full may go through twice as many.
+/// Row limit of the first read. Each read that is not full doubles the limit.
 const FIRST_ROWS: i64 = 128;
-/// Above every transaction: nothing is late for a cursor that has not moved.
+/// Above every transaction id: no row is late for a cursor that has not moved.
 const NO_HORIZON: u64 = u64::MAX;
-/// The most that any stream takes of a record. More of a row is not even fetched.
+/// Largest record that any stream accepts. Larger rows are not fetched in full.
 #[expect(clippy::cast_possible_wrap, reason = "a quota of five digits")]
 pub(crate) const FETCH_MAX_BYTES: i64 = RECORD_MAX_KIB_HIGHEST as i64 * 1024;
 
-/// Which row: its id, and the transaction that wrote it. An id alone may come again, when a table is
-/// emptied or a server restored.
+/// Identity of a row: its id and the transaction that wrote it. An id alone can be assigned again,
+/// after a table is truncated or a server is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RowId {
-    /// Its id.
     pub(crate) id: i64,
-    /// Its transaction. A row that is older than the column has none.
+    /// `None` for a row that is older than the column.
     pub(crate) transaction: Option<u64>,
 }
 
 /// A row to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutboxRow {
-    /// Which one.
     pub(crate) name: RowId,
-    /// Its partition key.
     pub(crate) key: String,
-    /// Its explicit hash key, as it stands in the table.
+    /// Explicit hash key, exactly as stored in the table.
     pub(crate) hash: Option<String>,
-    /// The event; nothing where it is longer than [`FETCH_MAX_BYTES`].
+    /// Event data. Empty if longer than [`FETCH_MAX_BYTES`].
     pub(crate) data: Bytes,
-    /// How long the event is in the table.
+    /// Length of the data in the table.
     pub(crate) data_bytes: i64,
-    /// What travels beside it, as JSON; nothing where it is longer than [`FETCH_MAX_BYTES`].
+    /// Headers as JSON. `None` if longer than [`FETCH_MAX_BYTES`].
     pub(crate) headers: Option<String>,
-    /// How long that is in the table.
+    /// Length of the headers in the table.
     pub(crate) headers_bytes: i64,
-    /// When it was written, in microseconds since 1970, by the database's clock.
+    /// Creation time in microseconds since 1970, by the database's clock.
     pub(crate) created_us: Option<i64>,
-    /// The name of the event, if the table has one.
+    /// Event id from the table, if it has that column.
     pub(crate) event_id: Option<String>,
 }
 
-/// What one look brought.
+/// Result of one read.
 #[derive(Debug)]
 pub(crate) struct ReadRows {
-    /// The rows, by id.
+    /// Rows in order of id.
     pub(crate) rows: Vec<OutboxRow>,
-    /// The first row that is not settled, if one holds up the rest.
+    /// First row that is not settled, if one blocks the rest.
     pub(crate) held: Option<RowId>,
-    /// Whether nothing more can be taken before the horizon moves.
+    /// True if nothing more can be read before the horizon moves.
     pub(crate) dry: bool,
 }
 
-/// How much one look may bring.
+/// Size limit of one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadLimit {
-    /// Rows.
     pub(crate) rows: i64,
-    /// Bytes; the row that crosses the bound is still taken.
+    /// Data and headers in bytes. The row that exceeds the limit is still included.
     pub(crate) bytes: i64,
 }
 
-/// Where reading stands. Lives as long as one term of a relay.
+/// Read position. Lives for one leader term.
 #[derive(Debug)]
 pub(crate) struct RowReader {
-    /// The statement.
+    /// Statement for the next rows.
     sql: String,
-    /// The statement for the rows of one key.
+    /// Statement for the rows of one key.
     key_sql: String,
-    /// The statement for the rows without a key.
+    /// Statement for the rows without a key.
     keyless_sql: String,
-    /// The statement for one row.
+    /// Statement for one row.
     row_sql: String,
-    /// Every settled row up to this id was read.
+    /// Every settled row up to this id has been read.
     cursor: i64,
-    /// The horizon of the last look: whatever is late lies at or above it.
+    /// Horizon of the last read. Late rows have transactions at or above it.
     horizon: u64,
-    /// How many rows the next look may go through.
+    /// Row limit of the next read.
     rows: i64,
 }
 
@@ -120,27 +119,28 @@ impl RowReader {
         }
     }
 
-    /// The last id that was read.
+    /// Returns the last id that was read.
     pub(crate) fn cursor(&self) -> i64 {
         self.cursor
     }
 
-    /// Whether rows can have settled since the last look, where this is the horizon now.
+    /// Returns true if rows can have settled since the last read, given the current horizon.
     pub(crate) fn has_news(&self, horizon: u64) -> bool {
         horizon != self.horizon
     }
 
-    /// Reads again from this row on.
+    /// Moves the cursor back, so that the next read starts at this row.
     pub(crate) fn begin_before(&mut self, row: i64) {
         self.cursor = self.cursor.min(row.saturating_sub(1));
     }
 
-    /// The horizon of the last look, as SQL has it: up to the cursor every row below it was read.
+    /// Returns the horizon of the last read as SQL text. Every row below it, up to the cursor, was
+    /// read.
     pub(crate) fn horizon(&self) -> String {
         self.horizon.to_string()
     }
 
-    /// Takes the next rows.
+    /// Reads the next rows.
     pub(crate) async fn next(
         &mut self,
         link: &mut DatabaseSession,
@@ -173,8 +173,7 @@ impl RowReader {
         Ok(found)
     }
 
-    /// Takes the next rows of one key among those that were passed over: behind `after`, and not
-    /// behind `through`.
+    /// Reads the next skipped rows of one key, with ids above `after` and up to `through`.
     pub(crate) async fn read_passed_over(
         &self,
         link: &mut DatabaseSession,
@@ -192,7 +191,7 @@ impl RowReader {
         Ok(ReadRows { rows: found, held: None, dry })
     }
 
-    /// Takes one row that was passed over, whatever its key is by now.
+    /// Reads one skipped row, whatever its current key.
     pub(crate) async fn passed_row(
         &self,
         link: &mut DatabaseSession,
@@ -204,9 +203,9 @@ impl RowReader {
     }
 }
 
-/// How many rows the next look goes through, after one that took so many, all that fit in its bytes if
-/// it was `full`. What a text or JSON takes is known only once it is converted, so a look must not go
-/// through many more rows than it brings.
+/// Returns the row limit of the next read after one that returned `taken` rows. `full` is true if
+/// that read reached its byte limit. The size of text and JSON is known only after conversion, so a
+/// read must not scan many more rows than it returns.
 fn next_rows(rows: i64, taken: i64, full: bool) -> i64 {
     if full { (taken * 2).max(1) } else { rows.max(taken * 2) }
 }
@@ -235,17 +234,18 @@ fn read(row: &PgRow, name: RowId) -> OutboxRow {
     }
 }
 
-/// A 64-bit number without sign, which the driver only reads as text.
+/// Parses an unsigned 64-bit number, which the driver can only return as text.
 pub(crate) fn number(row: &PgRow, at: usize) -> Option<u64> {
     row.get::<Option<String>, _>(at).and_then(|text| text.parse().ok())
 }
 
-/// When row `t` was written, in microseconds since 1970; nothing for a time that no clock shows.
+/// Returns the SQL expression for the creation time of row `t`, in microseconds since 1970. It
+/// yields NULL for times outside 1970 to 2200.
 pub(crate) fn created(table: &OutboxTable, shape: &TableSchema) -> String {
     let Some(column) = shape.column(&table.columns.created_at) else {
         return "NULL::bigint".to_owned();
     };
-    // Quicker than `extract`, and exact to the microsecond in these years.
+    // Faster than `extract`, and exact to the microsecond in this range.
     format!(
         "CASE WHEN t.{0} BETWEEN '1970-01-01' AND '2200-01-01' \
            THEN (date_part('epoch', t.{0}) * 1000000)::bigint END",
@@ -253,7 +253,7 @@ pub(crate) fn created(table: &OutboxTable, shape: &TableSchema) -> String {
     )
 }
 
-/// The columns of a row, under the names that the statements use.
+/// Returns the columns of a row under the names that the statements use.
 fn columns(table: &OutboxTable, shape: &TableSchema) -> String {
     let columns = &table.columns;
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
@@ -288,14 +288,14 @@ fn columns(table: &OutboxTable, shape: &TableSchema) -> String {
     )
 }
 
-/// The statement for one look: cursor, horizon, and how many rows and bytes it may bring.
+/// Returns the statement for one read. Parameters: cursor, horizon, row limit and byte limit.
 pub(crate) fn statement(table: &OutboxTable, shape: &TableSchema) -> String {
     let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
     let [id, transaction] =
         [&table.columns.id, &table.columns.transaction_id].map(|name| quoted(name));
-    // The sum keeps the planner from looking for late rows by id, among all that were ever read.
-    // A row from above every transaction was restored from another server: its own time is over. It
-    // is never late, or each look would go back to it.
+    // `{id} + 0` keeps the planner from searching late rows by id, among all rows ever read. A row
+    // above every transaction id was restored from another server, whose ids mean nothing here. It
+    // is never late; otherwise each read would return to it.
     format!(
         "\
 WITH moment AS MATERIALIZED (
@@ -329,7 +329,8 @@ FROM (VALUES (1)) one(row) LEFT JOIN (
     )
 }
 
-/// What was read already, of the rows up to the cursor, where `$n` is the reader's horizon.
+/// Returns the condition for rows up to the cursor that were already read, where `horizon` is the
+/// reader's horizon as an SQL expression.
 pub(crate) fn was_read(table: &OutboxTable, horizon: &str) -> String {
     let transaction = quoted(&table.columns.transaction_id);
     format!(
@@ -338,27 +339,27 @@ pub(crate) fn was_read(table: &OutboxTable, horizon: &str) -> String {
     )
 }
 
-/// Which rows among those that were passed over.
+/// Selection among the skipped rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowFilter {
-    /// Those of a key.
+    /// Rows of one key.
     Key,
-    /// Those without a key.
+    /// Rows without a key.
     NoKey,
-    /// The one of an id.
+    /// The row with one id.
     Id,
 }
 
-/// The statement for rows that were passed over: from and through which id, how many rows and bytes
-/// it may bring, the reader's horizon, and the key or the id as a text. An index of keys makes it as cheap as
-/// the rows that it brings.
+/// Returns the statement for skipped rows. Parameters: first id (exclusive), last id (inclusive),
+/// row limit, byte limit, the reader's horizon, and the key or id as text. With an index on the
+/// keys, the cost is proportional to the rows returned.
 pub(crate) fn key_statement(table: &OutboxTable, shape: &TableSchema, of: RowFilter) -> String {
     let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
     let (id, name) = (quoted(&table.columns.id), quoted(&table.columns.partition_key));
     let these = match of {
         RowFilter::Key => {
             let column = shape.column(&table.columns.partition_key);
-            // `character` alone would be a single one.
+            // A bare `character` is a single character.
             let kind = column.map(|column| column.kind.as_str()).filter(|it| *it != "character");
             format!("t.{name} = $6::text::{}", kind.unwrap_or("bpchar"))
         }

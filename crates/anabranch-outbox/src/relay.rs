@@ -1,4 +1,4 @@
-//! Running a relay: one term after the other, until it is told to stop.
+//! Relay main loop: runs one leader term after another until it is stopped.
 
 use crate::config::Relay;
 use crate::database::DatabaseSession;
@@ -17,24 +17,25 @@ use anabranch::stream::api::StreamApi;
 use anabranch_model::retry::Backoff;
 use tokio_util::sync::CancellationToken;
 
-/// The waits between terms.
+/// Pauses between terms: 500 ms, growing to 15 s.
 const PAUSES: Backoff = Backoff::new(500, 15_000);
 
 impl Relay {
-    /// Runs until `stop` is cancelled. Several may run at a time: one of them relays, and another
-    /// takes over when it goes.
+    /// Runs until `stop` is cancelled. Several relays may run at a time: one relays, and another
+    /// takes over when it ends.
     ///
-    /// What is wrong at the start is an error: a database that does not answer, a table that can't
-    /// be relayed, a stream that is missing. Later the relay tries again, and tells by events why it
-    /// has to. While the stream refuses the caller (a permission, credentials, the encryption key)
-    /// rows wait in the table, and go on by themselves. After the stop [`RelayError::Left`] says that rows are in the stream and still in the
-    /// table.
+    /// Returns an error for a problem found at startup: an unreachable database, a table that can't
+    /// be relayed or a missing stream. Later problems are retried and reported as events. While the
+    /// stream refuses the caller (permissions, credentials, encryption key), rows wait in the table
+    /// and are sent once the refusal ends. After a stop, [`RelayError::Left`] reports rows that are
+    /// in the stream and still in the table.
     pub async fn run<A>(&self, api: &A, stop: CancellationToken) -> Result<(), RelayError>
     where
         A: StreamApi + Clone,
     {
         session::check(&self.database).await?;
-        // Looks at both ends, so that a mistake is told at once and not after a takeover.
+        // Check the database and the stream now, so that a mistake is reported at once and not
+        // after a takeover.
         self.open().await?.0.close().await;
         let nobody = Leadership::new(self.clock.clone(), self.takeover_ms);
         drop(self.producer(&LeaderStream::new(api.clone(), nobody)).await?);
@@ -46,12 +47,12 @@ impl Relay {
             if matches!(error, RelayError::Left { .. }) {
                 return Err(error);
             }
-            // A term that lasted is no failure in a row.
+            // A term that lasted over a minute resets the number of consecutive failures.
             let lasted = self.clock.now_ms().saturating_sub(began_ms) > 60_000;
             failures = if lasted { 1 } else { failures + 1 };
             let mut pause_ms = PAUSES.wait_ms(failures, self.chance.bits());
             if matches!(error, RelayError::Stalled { .. }) {
-                // Whoever waits for the lock has looked for it by then.
+                // Every standby has tried to take the lock by then.
                 pause_ms += 2 * self.lock_ms();
             }
             self.tell(RelayEvent::Interrupted {
@@ -68,7 +69,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Waits for the lock, then relays until it is told to stop, or something fails.
+    /// Waits for the lock, then relays until it is stopped or fails.
     async fn term<A>(
         &self,
         api: &A,
@@ -105,12 +106,14 @@ impl Relay {
         LeaderTerm::new(self, (link, remover), &shape, (producer, refusal)).run(ear, stop).await
     }
 
-    /// How often the lock is tried: often enough that the server does not take the session for dead.
+    /// Returns the interval between attempts to take the lock. It is short enough that the server
+    /// does not consider the session dead.
     fn lock_ms(&self) -> u64 {
         self.poll_ms.min(self.takeover_ms / 5)
     }
 
-    /// A session, and the table as it is there.
+    /// Opens a session and reads the table's schema. Returns an error if the table can't be
+    /// relayed.
     async fn open(&self) -> Result<(DatabaseSession, TableSchema), RelayError> {
         let mut link = self.database.connect().await?;
         let table = self.table.label();

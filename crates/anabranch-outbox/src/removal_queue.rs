@@ -1,25 +1,25 @@
-//! The rows that are in the stream and have to leave the table: in which batches, and when.
+//! Queue of rows in the stream that are to be removed: batch sizes and timing.
 //!
-//! One row that the database will not remove keeps its whole batch in the table. So a batch that
-//! stays is halved, until what can go has gone and the row stands alone. Such rows are set aside
-//! and tried again one by one; the others go on.
+//! A single row that the database refuses to remove fails its whole batch. A failed batch is
+//! therefore halved until the other rows are removed and the refused row is alone. Such rows are
+//! set aside and retried one by one, while the others proceed.
 
 use crate::read::RowId;
 use std::collections::VecDeque;
 
-/// So many rows that stay one after another, and none that goes between, mean that nothing goes.
+/// Number of consecutive fresh rows refused, without a success, after which fresh removals pause.
 const STRIKES: u32 = 8;
-/// Rows that were set aside share a pause, up to so many.
+/// The retry pause is divided among the rows set aside, up to this many.
 const SHARE: u64 = 8;
 
-/// Rows that leave in batches.
+/// Rows that are removed in batches.
 #[derive(Debug)]
 struct RemovalPile {
-    /// The rows, the next one first.
+    /// The rows, next one first.
     rows: VecDeque<RowId>,
-    /// The most that a batch may have.
+    /// Maximum size of the next batch.
     most: usize,
-    /// Not before this time is a batch taken.
+    /// Earliest time of the next batch.
     at_ms: u64,
 }
 
@@ -45,32 +45,32 @@ impl RemovalPile {
     }
 }
 
-/// Where a batch came from.
+/// Origin of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemovalSource {
     Fresh,
     SetAside,
 }
 
-/// What became of a batch that stays.
+/// Consequence of a failed batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailedRemoval {
-    /// A smaller part of it comes next.
+    /// A smaller part of the batch comes next.
     Halved,
-    /// It is this one row, which is tried again later.
+    /// The batch was this single row, which is retried later.
     Alone(RowId),
 }
 
-/// The rows that have to leave.
+/// Schedules the removal of rows.
 #[derive(Debug)]
 pub(crate) struct RemovalScheduler {
-    /// Those that were not refused alone.
+    /// Rows that were not refused alone.
     fresh: RemovalPile,
-    /// Those that were, the one that was tried longest ago first.
+    /// Rows that were refused alone, the least recently tried first.
     set_aside: RemovalPile,
-    /// The batch that is under way: where it came from, and its size.
+    /// Origin and size of the batch in progress.
     under_way: Option<(RemovalSource, usize)>,
-    /// How many fresh rows stayed alone since a row went.
+    /// Number of fresh rows refused alone since the last success.
     strikes: u32,
 }
 
@@ -82,34 +82,34 @@ impl Default for RemovalScheduler {
 }
 
 impl RemovalScheduler {
-    /// A row is in the stream.
+    /// Adds a row that is in the stream.
     pub(crate) fn push(&mut self, row: RowId) {
         self.fresh.rows.push_back(row);
     }
 
-    /// How many rows may go with the next batch.
+    /// Returns the number of rows that the next batch may contain.
     pub(crate) fn fresh(&self) -> usize {
         self.fresh.rows.len()
     }
 
-    /// How many rows are in the stream and, for all that is known, in the table.
+    /// Returns the number of rows in the stream that were not reported as removed from the table.
     pub(crate) fn len(&self) -> usize {
         let under_way = self.under_way.map_or(0, |(_, rows)| rows);
         self.fresh.rows.len() + self.set_aside.rows.len() + under_way
     }
 
-    /// The first of these rows that is not under way.
+    /// Returns the first of these rows that is not in progress.
     pub(crate) fn first(&self) -> Option<RowId> {
         self.set_aside.rows.front().or(self.fresh.rows.front()).copied()
     }
 
-    /// When there is something to do: with rows that are fresh from `fresh_at_ms` on.
+    /// Returns the time of the next batch, if fresh rows may be removed from `fresh_at_ms` on.
     pub(crate) fn wake_ms(&self, fresh_at_ms: u64) -> u64 {
         let at = |pile: &RemovalPile| if pile.rows.is_empty() { u64::MAX } else { pile.at_ms };
         at(&self.fresh).max(fresh_at_ms).min(at(&self.set_aside))
     }
 
-    /// The next batch, if one is due; `fresh` says whether fresh rows may go.
+    /// Returns the next batch, if one is due. `fresh` permits a batch of fresh rows.
     pub(crate) fn next(&mut self, now_ms: u64, fresh: bool) -> Option<Vec<RowId>> {
         if self.under_way.is_some() {
             return None;
@@ -126,19 +126,20 @@ impl RemovalScheduler {
         Some(rows)
     }
 
-    /// The batch that was under way has gone, so the next one may be larger.
+    /// Records that the batch in progress was removed. The next one may be larger.
     pub(crate) fn removal_done(&mut self) {
         let Some((from, _)) = self.under_way.take() else { return };
         let pile = self.pile(from);
         pile.most = pile.most.saturating_mul(2);
         self.strikes = 0;
         if from == RemovalSource::SetAside {
-            // What kept the others may have passed too.
+            // The cause of the other failures may be gone too.
             (self.set_aside.at_ms, self.fresh.at_ms) = (0, 0);
         }
     }
 
-    /// The batch that was under way stays. Rows that stay alone are not tried for `pause_ms`.
+    /// Records that the batch in progress failed. A row that fails alone is not retried for
+    /// `pause_ms`.
     pub(crate) fn removal_failed(
         &mut self,
         rows: Vec<RowId>,
@@ -159,14 +160,14 @@ impl RemovalScheduler {
             }
         }
         if from == RemovalSource::SetAside || self.set_aside.rows.len() == 1 {
-            // Each of a few is tried once in a pause; of many, some are.
+            // A few rows are each tried once per pause; of many rows, some are.
             let share = (self.set_aside.rows.len() as u64).clamp(1, SHARE);
             self.set_aside.at_ms = now_ms + pause_ms / share;
         }
         FailedRemoval::Alone(row)
     }
 
-    /// Gives rows that were set aside one more chance together with the others.
+    /// Retries the rows set aside once more, together with the others.
     pub(crate) fn retry_all(&mut self) {
         let rows: Vec<RowId> = self.set_aside.rows.drain(..).collect();
         self.fresh.rows.extend(rows);
@@ -192,7 +193,7 @@ mod tests {
         RowId { id, transaction: None }
     }
 
-    /// A table that refuses some rows, and what it was asked.
+    /// A table that refuses to remove some rows, and a log of the attempts.
     struct Table {
         leaving: RemovalScheduler,
         refuses: BTreeSet<i64>,
@@ -209,7 +210,7 @@ mod tests {
             Self { leaving, refuses, removed, named: Vec::new(), statements: 0 }
         }
 
-        /// Removes what is due at this time.
+        /// Runs the batches that are due.
         fn run(&mut self, now_ms: u64) {
             while let Some(rows) = self.leaving.next(now_ms, true) {
                 self.statements += 1;
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn rows_that_stay_are_found_and_all_others_go() {
-        // How many rows, which of them stay, and how many statements that may take.
+        // Number of rows, rows refused, and maximum number of statements.
         for (rows, refuses, statements) in [
             (1, vec![], 1),
             (1_000, vec![], 1),
@@ -273,7 +274,7 @@ mod tests {
         for second in 1..=60 {
             table.run(second * 1_000);
         }
-        // One fresh row and eight others in each of four pauses, and what halving leaves.
+        // One fresh row and eight others in each of four pauses, plus the rest of the halving.
         assert!(table.statements - before < 60, "{}", table.statements - before);
         assert_eq!((table.removed.len(), table.leaving.len()), (0, 1_000));
         table.refuses.clear();

@@ -1,7 +1,7 @@
-//! Removing rows that are in the stream: many at a time, each by id and transaction.
+//! Removal of rows that are in the stream: in batches, each row by id and transaction.
 //!
-//! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
-//! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
+//! Removing a row that is in the stream is safe for any process at any time, so it needs no lock.
+//! It has its own session, so that rows are read meanwhile and a locked row delays nothing else.
 
 use crate::database::{ChangeResult, Database, DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -12,11 +12,11 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
 
-/// Each row is found by its id. For a large batch the planner would rather read the whole table once,
-/// however many rows wait in it.
+/// Session settings that make the planner find each row by id. For a large batch it would otherwise
+/// read the whole table once, however many rows wait in it.
 pub(crate) const PLANS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// The statement that deletes or marks rows. A row that is not the one that was read stays.
+/// Returns the statement that deletes or marks rows. A different row with the same id stays.
 pub(crate) fn statement(table: &OutboxTable) -> String {
     let (sql, columns) = (table.sql(), &table.columns);
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
@@ -36,52 +36,51 @@ pub(crate) fn statement(table: &OutboxTable) -> String {
 /// Removes rows, one batch at a time.
 #[derive(Debug)]
 pub(crate) struct RowRemover {
-    /// The statement.
     sql: Arc<str>,
-    /// Its session, while it rests.
+    /// The session, while no batch is in progress.
     link: Option<DatabaseSession>,
-    /// The batch that is under way. Ends with the remover.
+    /// The batch in progress, aborted on drop.
     work: JoinSet<FinishedRemoval>,
 }
 
-/// A batch as its task gives it back.
+/// Output of a batch task: session, rows and result.
 type FinishedRemoval = (DatabaseSession, Vec<RowId>, Result<ChangeResult, RelayError>);
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Debug)]
 pub(crate) enum RemovalResult {
-    /// They no longer wait.
+    /// The rows no longer wait.
     Removed {
         /// The batch.
         rows: Vec<RowId>,
-        /// How many of them were there.
+        /// Number of rows that existed.
         count: u64,
     },
-    /// Somebody else holds one of them: all are still there.
+    /// Another session holds a lock on one of the rows. All remain.
     Locked(Vec<RowId>),
-    /// The database will not remove one of them: all are still there.
+    /// The database refused to remove one of the rows. All remain.
     Refused {
         /// The batch.
         rows: Vec<RowId>,
-        /// What it said.
+        /// Error reported by the database.
         why: RelayError,
     },
 }
 
 impl RowRemover {
-    /// Opens its session.
+    /// Opens the removal session.
     pub(crate) async fn open(database: &Database, table: &OutboxTable) -> Result<Self, RelayError> {
         let mut link = database.connect().await?;
         link.script(PLANS, "prepare to remove rows").await?;
         Ok(Self { sql: statement(table).into(), link: Some(link), work: JoinSet::new() })
     }
 
-    /// Whether a batch is under way.
+    /// Returns true if a batch is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         !self.work.is_empty()
     }
 
-    /// Begins with a batch. Only one may be under way.
+    /// Starts a batch. Only one may be in progress.
     pub(crate) fn begin(&mut self, rows: Vec<RowId>) {
         let mut link = self.link.take().expect("the term begins one batch at a time");
         let sql = Arc::clone(&self.sql);
@@ -91,7 +90,7 @@ impl RowRemover {
         });
     }
 
-    /// Waits for the batch that is under way.
+    /// Waits for the batch in progress.
     pub(crate) async fn done(&mut self) -> Result<RemovalResult, RelayError> {
         match self.work.join_next().await {
             Some(done) => self.pause_between(done),
@@ -99,7 +98,7 @@ impl RowRemover {
         }
     }
 
-    /// What became of the batch, if it is done.
+    /// Returns the result of the batch if it has finished.
     pub(crate) fn done_now(&mut self) -> Option<Result<RemovalResult, RelayError>> {
         let done = self.work.try_join_next()?;
         Some(self.pause_between(done))

@@ -1,22 +1,22 @@
-//! What an outcome means for its row.
+//! Interpretation of a producer outcome for its row.
 
 use anabranch::producer::{Outcome, RejectReason};
 use anabranch_model::retry::Fault;
 
-/// What becomes of a row.
+/// Consequence of an outcome for its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowVerdict {
-    /// It is in the stream.
+    /// The row is in the stream.
     Sent,
-    /// The service will never take it: its key waits for a person.
+    /// The service will never accept the row, so its key is blocked. Holds the reason.
     Park(String),
-    /// An earlier row of its key was not taken. It stays where it is.
+    /// An earlier row of the key was not accepted. The row stays in the table.
     Behind,
-    /// Nothing is wrong with the row: everything is read and sent again, after a pause.
+    /// The row is valid. After a pause everything is read and sent again. Holds the reason.
     Retry(String),
 }
 
-/// Judges an outcome.
+/// Converts an outcome to a verdict.
 pub(crate) fn judge(outcome: &Outcome) -> RowVerdict {
     match outcome {
         Outcome::Placed { .. } => RowVerdict::Sent,

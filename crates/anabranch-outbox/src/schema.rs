@@ -1,73 +1,70 @@
-//! The table as the database has it, and what of it stands in a relay's way.
+//! Schema of the outbox table as the database catalog reports it, and the problems found in it.
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::{RelayError, TableProblem};
 use crate::table::{AfterSend, OutboxTable, quoted};
 use sqlx::Row;
 
-/// The oldest server: the first with 64-bit transaction ids for everybody.
+/// Oldest supported server version: the first with 64-bit transaction ids (`xid8`).
 const SERVER_MIN: i32 = 130_000;
 
-/// The table as the database has it.
+/// Schema of the outbox table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact of the catalog")]
 pub(crate) struct TableSchema {
-    /// The columns.
     pub(crate) columns: Vec<TableColumn>,
-    /// The sequence that `id` comes from.
+    /// Sequence that supplies `id`.
     pub(crate) sequence: Option<IdSequence>,
-    /// The indexes.
     pub(crate) indexes: Vec<TableIndex>,
-    /// Whether it is an ordinary table that outlives a crash.
+    /// True for an ordinary, logged table, which survives a crash.
     pub(crate) durable: bool,
-    /// Whether row-level security hides rows from this role.
+    /// True if row-level security hides rows from this role.
     pub(crate) rows_hidden: bool,
-    /// Whether writers tell of their rows.
+    /// True if the table has the notification trigger.
     pub(crate) notifies: bool,
-    /// Whether the table of parked keys is there.
+    /// True if the table of blocked keys exists.
     pub(crate) parked: bool,
-    /// Whether that table tells rows of the same id apart.
+    /// True if that table has the column `transaction_id`, which distinguishes rows with the same
+    /// id.
     pub(crate) parked_by_transaction: bool,
-    /// The rights that this role lacks, on which table.
+    /// Missing privileges of this role: privilege and table.
     pub(crate) lacks: Vec<(String, String)>,
-    /// The server's version.
+    /// Server version number, such as 130000.
     pub(crate) server: i32,
-    /// Whether the server only follows another one.
+    /// True if the server is a standby.
     pub(crate) standby: bool,
 }
 
-/// One column.
+/// A column of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableColumn {
-    /// Its name.
     pub(crate) name: String,
-    /// Its type, as SQL writes it.
+    /// Type in SQL notation.
     pub(crate) kind: String,
-    /// Its default, as SQL writes it.
+    /// Default expression in SQL notation.
     pub(crate) default: Option<String>,
 }
 
-/// Where ids come from.
+/// Sequence that supplies the ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdSequence {
-    /// Its name in SQL.
+    /// Name in SQL notation.
     pub(crate) name: String,
-    /// How many numbers a session takes at a time.
+    /// Number of values that a session caches.
     pub(crate) cache: i64,
-    /// What it adds from one number to the next.
     pub(crate) increment: i64,
-    /// Whether it begins again at its end.
+    /// True if the sequence wraps around at its end.
     pub(crate) cycles: bool,
 }
 
-/// One index that can be used.
+/// A valid B-tree index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TableIndex {
     /// Its first column.
     pub(crate) first: String,
-    /// Whether it holds every row once.
+    /// True for a unique index.
     pub(crate) unique: bool,
-    /// Which rows it holds, if not all.
+    /// Predicate of a partial index.
     pub(crate) only: Option<String>,
 }
 
@@ -77,7 +74,7 @@ FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum";
 
-/// The sequence that belongs to the column, or that its default asks.
+/// Selects the sequence that the column owns or that its default expression uses.
 const SEQUENCE: &str = "\
 SELECT s.seqrelid::regclass::text, s.seqcache, s.seqincrement, s.seqcycle
 FROM pg_sequence s JOIN pg_attribute a ON a.attrelid = to_regclass($1) AND a.attname = $2
@@ -111,7 +108,7 @@ const PARKED_RIGHTS: &str = "\
 SELECT has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'INSERT'),
   has_table_privilege($1, 'UPDATE'), has_table_privilege($1, 'DELETE')";
 
-/// Looks at the table. `None` if there is none.
+/// Reads the table's schema. Returns `None` if the table does not exist.
 pub(crate) async fn inspect(
     link: &mut DatabaseSession,
     table: &OutboxTable,
@@ -176,16 +173,15 @@ fn column(row: &sqlx::postgres::PgRow) -> TableColumn {
 }
 
 impl TableSchema {
-    /// The column of this name.
     pub(crate) fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Whether an index begins with this column, and holds every row that waits to be sent.
+    /// Returns true if an index starts with this column and covers every row that waits to be sent.
     pub(crate) fn has_index(&self, table: &OutboxTable, first: &str) -> bool {
         self.indexes.iter().any(|index| {
             let all = index.only.is_none();
-            // In a table that keeps its rows an index of all of them grows for ever.
+            // In a table that keeps its rows, an index of all rows grows without bound.
             let fits = match table.after {
                 AfterSend::Delete => all,
                 AfterSend::Mark => index.only.as_deref().is_some_and(|only| {
@@ -197,7 +193,7 @@ impl TableSchema {
         })
     }
 
-    /// What stands in a relay's way, with the way out of each.
+    /// Returns the problems that prevent relaying, each with its remedy.
     pub(crate) fn problems(&self, table: &OutboxTable) -> Vec<TableProblem> {
         let mut problems = Vec::new();
         let mut add = |what: String, way_out: String| problems.push(TableProblem { what, way_out });
@@ -280,7 +276,8 @@ impl TableSchema {
         problems
     }
 
-    /// Rows are sent by id, so ids have to be handed out one by one, in the order of writing.
+    /// Adds problems of the sequence. Rows are sent by id, so ids must be assigned one by one in
+    /// insertion order.
     fn sequence_problems(&self, table: &OutboxTable, add: &mut impl FnMut(String, String)) {
         let id = &table.columns.id;
         match &self.sequence {
@@ -303,7 +300,7 @@ impl TableSchema {
                 format!("sequence {name} counts down"),
                 format!("ALTER SEQUENCE {name} INCREMENT 1"),
             ),
-            // Libraries step by 50, say, and number 50 rows by themselves.
+            // Some libraries step by, for example, 50 and assign the 50 ids themselves.
             Some(IdSequence { name, increment, .. }) if *increment > 1 => add(
                 format!(
                     "sequence {name} steps by {increment}: a writer that fills the gaps by itself \

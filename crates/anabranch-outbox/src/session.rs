@@ -1,12 +1,12 @@
-//! Whether the database keeps a session for as long as its connection lasts.
+//! Check that the database keeps one session per connection.
 //!
-//! A pooler in transaction mode does not: each transaction may run on another connection to the
-//! server. The lock would stay with a session that others use, and so would the settings.
+//! A pooler in transaction mode does not: each transaction may run on another server connection.
+//! The advisory lock and the session settings would then stay with a session that others use.
 
 use crate::database::{Database, SESSION_OF_ITS_OWN};
 use crate::error::RelayError;
 
-/// Refuses a pooler in transaction mode.
+/// Returns an error for a pooler in transaction mode.
 pub(crate) async fn check(database: &Database) -> Result<(), RelayError> {
     let mut link = database.connect().await?;
     let mut other = database.connect().await?;

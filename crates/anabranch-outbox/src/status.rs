@@ -1,4 +1,5 @@
-//! `relay status`: what waits, who relays, what is parked, and which transactions hold rows up.
+//! Implementation of `relay status`: waiting rows, the active relay, blocked keys and blocking
+//! transactions.
 
 use crate::blocked_keys;
 use crate::database::{Database, DatabaseSession, Statement, arguments};
@@ -8,55 +9,55 @@ use crate::schema;
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
-/// How an outbox stands.
+/// Status of an outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboxStatus {
-    /// Rows that wait.
+    /// Number of waiting rows.
     pub waiting_rows: u64,
-    /// Those of them that wait for older transactions to end.
+    /// Number of those that wait for older transactions to end.
     pub held_rows: u64,
-    /// The age of the oldest, in seconds, where the table has a time.
+    /// Age of the oldest in seconds, if the table has a creation time.
     pub oldest_seconds: Option<f64>,
-    /// The server process of the relay at work, if one is.
+    /// Server process of the active relay, if any.
     pub relay: Option<i32>,
-    /// The parked keys, by row.
+    /// Blocked keys, in order of their rows. At most 1,000.
     pub parked: Vec<BlockedKey>,
-    /// The transactions that hold rows up, oldest first, where rows are held up.
+    /// Transactions that block rows, oldest first, if rows are blocked. At most 20.
     pub holders: Vec<BlockingTransaction>,
-    /// What stands in a relay's way.
+    /// Problems that prevent relaying.
     pub problems: Vec<TableProblem>,
 }
 
-/// A key that waits for a person.
+/// A key that waits for an operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockedKey {
-    /// The row that can't be sent.
+    /// Id of the row that can't be sent.
     pub row: i64,
-    /// The key.
+    /// Partition key.
     pub key: String,
-    /// Why the row can't be sent.
+    /// Reason that the row can't be sent.
     pub reason: String,
-    /// How long ago that was seen, in seconds.
+    /// Seconds since the key was blocked.
     pub seconds: f64,
-    /// Rows of this key that wait, the parked one included.
+    /// Number of waiting rows of this key, including the blocking one.
     pub waiting_rows: u64,
 }
 
 /// A transaction that is still running.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockingTransaction {
-    /// Its server process; a prepared transaction has none.
+    /// Its server process. `None` for a prepared transaction.
     pub pid: Option<i32>,
-    /// Its id.
+    /// Transaction id.
     pub transaction: u64,
-    /// How long it has been running, in seconds.
+    /// Running time in seconds.
     pub seconds: f64,
-    /// Who and where: user, database, and application or the prepared transaction's name.
+    /// User, database, and application or the prepared transaction's name.
     pub who: String,
 }
 
-/// Running transactions with an id, in the whole cluster. Ids of 32 bits are set into the snapshot's
-/// epoch: none that runs is further from it than half of them.
+/// Selects the running transactions with an id, in the whole cluster. 32-bit ids are extended with
+/// the snapshot's epoch: no running transaction is further away than half the id space.
 const HOLDERS: &str = "\
 SELECT pid, id::text, seconds::float8, who FROM (
   SELECT running.*, ((future >> 32) << 32) + xid
@@ -72,7 +73,7 @@ SELECT pid, id::text, seconds::float8, who FROM (
   ) running
 ) old ORDER BY id LIMIT 20";
 
-/// Looks at an outbox.
+/// Reads the status of an outbox.
 pub async fn status(database: &Database, table: &OutboxTable) -> Result<OutboxStatus, RelayError> {
     let mut link = database.connect().await?;
     let Some(shape) = schema::inspect(&mut link, table).await? else {
@@ -121,7 +122,7 @@ async fn parked(
     link: &mut DatabaseSession,
     table: &OutboxTable,
 ) -> Result<Vec<BlockedKey>, RelayError> {
-    // Keys have no index, so the table is read once for all of them.
+    // Keys may have no index, so the table is read once for all of them.
     let sql = format!(
         "WITH shown AS MATERIALIZED (SELECT p.* FROM {} p \
            WHERE EXISTS (SELECT FROM {} t WHERE {}) ORDER BY p.row_id LIMIT 1000), \

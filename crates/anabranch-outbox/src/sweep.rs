@@ -1,7 +1,7 @@
-//! The sweep: now and then, whether rows lie behind the cursor that the relay knows nothing of.
+//! Sweep: a periodic search for unknown rows behind the cursor.
 //!
-//! Nobody's insert leaves such a row: a late one has a transaction that the next look asks for. But a
-//! restore under a running relay does, because it brings rows with the transactions that they had.
+//! Inserts never create such rows: a late one has a transaction that the next read selects. A
+//! restore under a running relay does, because it brings rows with their original transactions.
 
 use crate::database::{DatabaseSession, Statement, arguments};
 use crate::error::RelayError;
@@ -9,18 +9,17 @@ use crate::read::{RowId, RowReader, number, was_read};
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
 
-/// How many rows one step compares. A step is taken with each report, so a long table costs no more
-/// at a time than a short one.
+/// Rows compared per step. A step runs with each lag report, so its cost does not depend on the
+/// table's size.
 const STEP_ROWS: i64 = 2_000;
 
-/// Where the sweep stands.
+/// State of the sweep.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// The statement.
     sql: String,
-    /// The rows up to this one were compared.
+    /// Rows up to this id were compared.
     after: i64,
-    /// When the next step is due.
+    /// Time of the next step.
     at_ms: u64,
 }
 
@@ -29,8 +28,8 @@ impl Sweep {
         Self { sql: statement(table), after: i64::MIN, at_ms: 0 }
     }
 
-    /// Compares some rows up to the cursor with those that are known, and gives the first that is
-    /// not. Begins again `pause_ms` after it has seen all.
+    /// Compares some rows up to the cursor with the known ones, and returns the first unknown one.
+    /// Starts over `pause_ms` after the last row.
     pub(crate) async fn step(
         &mut self,
         (link, reader): (&mut DatabaseSession, &RowReader),
@@ -57,7 +56,8 @@ impl Sweep {
     }
 }
 
-/// The statement for one step: behind which id, up to the cursor, the reader's horizon, how many.
+/// Returns the statement for one step. Parameters: first id (exclusive), cursor, the reader's
+/// horizon, row limit.
 pub(crate) fn statement(table: &OutboxTable) -> String {
     let columns = &table.columns;
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));

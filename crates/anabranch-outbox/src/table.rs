@@ -1,42 +1,42 @@
-//! The outbox table: where it is, what its columns are called, what becomes of a row that was sent.
+//! Outbox table configuration: name, columns and the treatment of sent rows.
 
 use crate::error::RelayError;
 
-/// The longest name of a table: the relay's own table, indexes and trigger are called after it.
+/// Longest table name in bytes. The table of blocked keys, the indexes and the trigger append a
+/// suffix to it.
 const NAME_MAX_BYTES: usize = 45;
 
-/// What becomes of a row once it is in the stream.
+/// Treatment of a row once it is in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterSend {
-    /// It is deleted.
+    /// The row is deleted.
     #[default]
     Delete,
-    /// It stays, with the time in its column `sent_at`.
+    /// The row stays, and the column `sent_at` is set to the current time.
     Mark,
 }
 
-/// What the columns are called.
+/// Names of the table's columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnNames {
-    /// A number that grows: the order in which rows are sent. Default `id`.
+    /// Ascending number that defines the send order. Default: `id`.
     pub id: String,
-    /// The partition key. Default `partition_key`.
+    /// Partition key. Default: `partition_key`.
     pub partition_key: String,
-    /// The event. Default `data`.
+    /// Event data. Default: `data`.
     pub data: String,
-    /// The transaction that wrote the row, an `xid8`. Default `transaction_id`.
+    /// Transaction that wrote the row, an `xid8`. Default: `transaction_id`.
     pub transaction_id: String,
-    /// A hash key in place of the partition key's, in decimal. May be missing. Default
+    /// Explicit hash key in decimal, overriding the partition key's hash. Optional. Default:
     /// `explicit_hash_key`.
     pub explicit_hash_key: String,
-    /// JSON that travels beside the event. May be missing. Default `headers`.
+    /// JSON headers of the event. Optional. Default: `headers`.
     pub headers: String,
-    /// When the row was written. May be missing. Default `created_at`.
+    /// Creation time of the row. Optional. Default: `created_at`.
     pub created_at: String,
-    /// The name of the event, in place of one made of row and transaction. May be missing. Default
-    /// `event_id`.
+    /// Event id, in place of one derived from the row. Optional. Default: `event_id`.
     pub event_id: String,
-    /// When the row was sent, where rows stay. Default `sent_at`.
+    /// Time at which the row was sent, for [`AfterSend::Mark`]. Default: `sent_at`.
     pub sent_at: String,
 }
 
@@ -57,7 +57,7 @@ impl Default for ColumnNames {
 }
 
 impl ColumnNames {
-    /// Reads `id=event_no,data=payload`: ours on the left, the table's on the right.
+    /// Parses `id=event_no,data=payload`: the default name on the left, the table's on the right.
     pub fn parse(text: &str) -> Result<Self, RelayError> {
         let mut columns = Self::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -92,23 +92,19 @@ impl ColumnNames {
     }
 }
 
-/// The outbox table.
+/// An outbox table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxTable {
-    /// The schema.
     pub(crate) schema: String,
-    /// The name.
     pub(crate) name: String,
-    /// What its columns are called.
     pub(crate) columns: ColumnNames,
-    /// What becomes of a row once it is in the stream.
     pub(crate) after: AfterSend,
-    /// Whether `init` lets writers tell of their rows.
+    /// True if `init` creates the notification trigger.
     pub(crate) notify: bool,
 }
 
 impl OutboxTable {
-    /// The table `NAME`, of the schema `public`, or `SCHEMA.NAME`.
+    /// Creates a table from `NAME` (in the schema `public`) or `SCHEMA.NAME`.
     pub fn named(name: &str) -> Result<Self, RelayError> {
         let (schema, name) = name.split_once('.').unwrap_or(("public", name));
         let fits = |part: &str, max: usize| {
@@ -130,49 +126,50 @@ impl OutboxTable {
         })
     }
 
-    /// What its columns are called. Default: as `init` makes them.
+    /// Sets the column names. Default: those that `init` creates.
     #[must_use]
     pub fn with_columns(mut self, columns: ColumnNames) -> Self {
         self.columns = columns;
         self
     }
 
-    /// What becomes of a row once it is in the stream. Default: it is deleted.
+    /// Sets the treatment of a row once it is in the stream. Default: [`AfterSend::Delete`].
     #[must_use]
     pub fn with_after_send(mut self, after: AfterSend) -> Self {
         self.after = after;
         self
     }
 
-    /// Whether `init` makes the trigger that tells of new rows. Default: it does. PostgreSQL refuses
-    /// to prepare a transaction (`PREPARE TRANSACTION`) that told somebody something.
+    /// Sets whether `init` creates the notification trigger for new rows. Default: true. PostgreSQL
+    /// rejects `PREPARE TRANSACTION` in a transaction that has sent a notification.
     #[must_use]
     pub fn with_notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self
     }
 
-    /// The table in messages, and in notifications.
+    /// Returns `schema.name`, for messages and notifications.
     pub fn label(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
 
-    /// The table in SQL.
+    /// Returns the quoted table name.
     pub(crate) fn sql(&self) -> String {
         self.beside("")
     }
 
-    /// The table of parked keys in SQL.
+    /// Returns the quoted name of the table of blocked keys.
     pub(crate) fn parked_sql(&self) -> String {
         self.beside("_parked")
     }
 
-    /// Something of the same schema that is called after the table, in SQL.
+    /// Returns the quoted name of an object in the same schema, named after the table plus
+    /// `suffix`.
     pub(crate) fn beside(&self, suffix: &str) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.name)))
     }
 
-    /// The condition under which a row waits to be sent, to stand before others.
+    /// Returns the condition for rows that wait to be sent, as a prefix for further conditions.
     pub(crate) fn pending_and(&self) -> String {
         match self.after {
             AfterSend::Delete => String::new(),
@@ -181,12 +178,12 @@ impl OutboxTable {
     }
 }
 
-/// A name in SQL.
+/// Quotes an SQL identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text in SQL.
+/// Quotes an SQL string literal.
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

@@ -1,15 +1,15 @@
-//! `cargo xtask bench leases`: what planning costs, what an idle fleet asks of its store beside KCL,
-//! a fleet that starts on an empty store, and planned hand-overs, on every store.
+//! `cargo xtask bench leases`: planning cost, store calls of an idle fleet compared with KCL, a
+//! fleet start on an empty store, and planned handovers, on every store.
 
 use super::set_env_if_present;
 use crate::shell::{cargo, profile, show};
 use crate::third_party;
 use std::process::{Command, ExitCode};
 
-/// The part that the model's own benchmark measures.
+/// The part measured by the model crate's own benchmark.
 const PLAN: &str = "plan";
 
-/// Runs the parts that are named, or all of them.
+/// Runs the named parts, or all of them.
 pub(crate) fn run(parts: &[&str]) -> ExitCode {
     match bench(parts) {
         Ok(()) => ExitCode::SUCCESS,
@@ -35,7 +35,8 @@ fn bench(parts: &[&str]) -> Result<(), String> {
     show(&mut leases)
 }
 
-/// In the profile and with the features of the tests, so that nothing is built twice.
+/// Returns a benchmark command with the profile and features of the tests, so that nothing is built
+/// twice.
 fn benchmark(name: &str) -> Command {
     cargo(&["bench", "--workspace", "--locked", "--profile", profile(), "--bench", name])
 }

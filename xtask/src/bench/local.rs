@@ -1,5 +1,5 @@
-//! `cargo xtask bench local`: the server's CPU per record beside ferrokinesis in the same run, its
-//! memory per stored record, and the time to its ready line.
+//! `cargo xtask bench local`: the server's CPU per record compared with ferrokinesis in the same
+//! run, its memory per stored record, and its startup time.
 
 use crate::dist;
 use crate::server::{ServerProcess, free_port};
@@ -12,14 +12,14 @@ use std::process::{ExitCode, Stdio};
 const PEER: (&str, &str) = ("ferrokinesis", "0.7.0");
 const RECORDS: &str = "200000";
 const STARTS: usize = 20;
-/// Rounds of both servers, one after the other, so that a busy moment of the machine meets both.
+/// Rounds with both servers, one after the other, so that load peaks of the machine affect both.
 const ROUNDS: usize = 5;
 
-/// What the load program measures of a server.
+/// Metrics that the load program reports for a server.
 const FIGURES: [&str; 3] =
     ["CPU per put record, ns", "CPU per got record, ns", "memory per stored record, bytes"];
 
-/// The figures of one server in one round.
+/// Metrics of one server in one round.
 type Measurement = [f64; FIGURES.len()];
 
 pub(crate) fn run() -> ExitCode {
@@ -72,7 +72,7 @@ fn start_peer(binary: &Path) -> Result<ServerProcess, String> {
     ServerProcess::peer(&mut command, port)
 }
 
-/// One figure of all rounds. Ratios are those of single rounds, whose two sides ran side by side.
+/// Prints one metric over all rounds. Ratios are taken per round, in which both servers ran.
 fn row(what: &str, ours: Vec<f64>, theirs: Vec<f64>) {
     let ratios = sorted(theirs.iter().zip(&ours).map(|(theirs, ours)| theirs / ours).collect());
     let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
@@ -103,7 +103,7 @@ fn measure(server: &ServerProcess) -> Result<Measurement, String> {
         .map_err(|_| format!("the load program printed {last:?}, not {} numbers", FIGURES.len()))
 }
 
-/// Cargo puts benches under `deps` with a hash in the name.
+/// Returns the newest load program. Cargo puts benches under `deps` with a hash in the name.
 fn newest_load_program() -> Result<std::path::PathBuf, String> {
     let deps = built("deps");
     let files = std::fs::read_dir(&deps).map_err(|e| format!("{}: {e}", deps.display()))?;

@@ -1,4 +1,4 @@
-//! Benchmarks: ratios to a peer in the same run, never a bare time.
+//! Benchmarks, reported as ratios to a peer in the same run, never as bare times.
 
 pub(crate) mod local;
 pub(crate) mod leases;
@@ -11,7 +11,8 @@ use crate::third_party::MissingPart;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Tells a benchmark where a part is. It leaves out what is missing.
+/// Passes the path of a third-party part to a benchmark, unless the variable is set. Benchmarks
+/// skip missing parts.
 fn set_env_if_present(command: &mut Command, variable: &str, part: Result<PathBuf, MissingPart>) {
     if std::env::var_os(variable).is_some() {
         return;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench multilang`: what the daemon costs with Python workers: records a second, CPU a
-//! record, memory with 100 shards, the first record.
+//! `cargo xtask bench multilang`: cost of the daemon with Python workers: records per second, CPU
+//! per record, memory with 100 shards, and time to the first record.
 
 use crate::dist;
 use crate::server::ServerProcess;

@@ -1,11 +1,11 @@
-//! `cargo xtask bench relay`: rows a second of the outbox relay, beside the plain loop.
+//! `cargo xtask bench relay`: rows per second of the outbox relay, compared with a plain loop.
 
 use super::set_env_if_present;
 use crate::shell::{cargo, profile, show};
 use crate::third_party;
 use std::process::ExitCode;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) fn run() -> ExitCode {
     let rows = ["bench", "--workspace", "--locked", "--profile", profile(), "--bench", "rows"];
     let mut rows = cargo(&rows);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench producer` and `bench consumer`: CPU per record beside a bare loop of the SDK,
+//! `cargo xtask bench producer` and `bench consumer`: CPU per record compared with a bare SDK loop,
 //! against a sink that answers canned replies.
 
 use super::set_env_if_present;
@@ -6,12 +6,12 @@ use crate::shell::{cargo, profile, show};
 use crate::third_party;
 use std::process::{Command, ExitCode};
 
-/// What the producer costs, beside aiokpl too, and its memory.
+/// Measures the producer's cost, compared with aiokpl too, and its memory.
 pub(crate) fn producer() -> ExitCode {
     run(&["producer", "memory"])
 }
 
-/// What the consumer costs.
+/// Measures the consumer's cost.
 pub(crate) fn consumer() -> ExitCode {
     run(&["consumer"])
 }
@@ -26,7 +26,8 @@ fn run(parts: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// With the features of the tests, so that the dependencies are not built twice.
+/// Returns the benchmark command with the features of the tests, so that dependencies are not built
+/// twice.
 fn speed(part: &str) -> Command {
     let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", profile()]);
     command.args(["--bench", "speed", "--", part]);

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 /// The parts of this benchmark.
 const PARTS: [&str; 2] = ["--times", "--idle"];
 
-/// Whether one of its parts is named.
+/// Returns true if one of its parts is named.
 pub(crate) fn has(parts: &[&str]) -> bool {
     parts.iter().any(|part| PARTS.contains(part))
 }
 
-/// Runs the parts that are named.
+/// Runs the named parts.
 pub(crate) fn run(parts: &[&str]) -> ExitCode {
     let mut bench =
         cargo(&["bench", "--workspace", "--locked", "--profile", profile(), "--bench", "workers"]);

@@ -1,4 +1,4 @@
-//! `anabranch cp`: records between streams and files, each key in order.
+//! `anabranch cp`: copies records between streams and files, each key in order.
 
 use super::put::{self, PutSink, RecordOrigin, SendOptions};
 use crate::connection::{AwsClients, ConnectionSettings};
@@ -22,7 +22,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What can be chosen about a copy.
+/// Options of `anabranch cp`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 A place is stream:NAME, a file of JSON lines, or - for standard input and output:
@@ -34,33 +34,32 @@ A place is stream:NAME, a file of JSON lines, or - for standard input and output
 What was in the stream at the end of the copy is copied; --follow goes on with what comes, until \
 SIGTERM or Ctrl-C. What was read by then is put, and the exit code is 0 if all of it has its place.")]
 pub(crate) struct CopyOptions {
-    /// Where records come from
+    /// Source of the records
     from: CopyEndpoint,
-    /// Where they go; a file must not be there yet
+    /// Destination; a file must not exist yet
     to: CopyEndpoint,
-    /// Where in the stream to start: trim, latest, 10m, a time
+    /// Start position in the stream: trim, latest, an age such as 10m, or a time
     #[arg(long, value_name = "TIME", default_value = "trim")]
     since: TimeSpec,
-    /// Go on with what comes
+    /// Continue with new records
     #[arg(long)]
     follow: bool,
-    /// Endpoint of the stream that records go to, if it is another
+    /// Endpoint of the destination stream, if it differs
     #[arg(long, value_name = "URL")]
     to_endpoint: Option<String>,
-    /// Region of the stream that records go to, if it is another
+    /// Region of the destination stream, if it differs
     #[arg(long, value_name = "NAME")]
     to_region: Option<String>,
-    /// Profile for the stream that records go to, if it is another
+    /// AWS profile for the destination stream, if it differs
     #[arg(long, value_name = "NAME")]
     to_profile: Option<String>,
     #[command(flatten)]
     sending: SendOptions,
 }
 
-/// One end of a copy.
+/// Source or destination of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CopyEndpoint {
-    /// A stream.
     Stream(StreamName),
     /// A file, or `-`.
     File(PathBuf),
@@ -78,7 +77,7 @@ impl FromStr for CopyEndpoint {
     }
 }
 
-/// Copies.
+/// Runs the copy.
 pub(crate) async fn run(
     options: CopyOptions,
     connection: &ConnectionSettings,
@@ -107,8 +106,8 @@ pub(crate) async fn run(
         (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to)) => {
             let (aws, there) = (connection.aws().await?, there.aws().await?);
             let source = aws.check_before_reading(from).await?;
-            // One stream has many names and addresses. Two doubles of the service have the same
-            // account, so their streams differ in when they were made only.
+            // A stream has several names and addresses. Two local emulators have the same account,
+            // so their streams differ only in the creation time.
             let target = there.check_if_allowed(to).await?;
             if target.is_some_and(|it| (it.arn, it.created_ms) == (source.arn, source.created_ms)) {
                 return Err(into_itself(from));
@@ -127,7 +126,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Copies a stream into another. What was read is put, also when somebody asks to stop.
+/// Copies a stream into another. Records already read are put even after a stop request.
 async fn from_stream(
     aws: &AwsClients,
     reading: &mut CopySource,
@@ -153,7 +152,7 @@ async fn from_stream(
     }
 }
 
-/// Copies a stream into a file. One that would be empty because nothing can be read is not left.
+/// Copies a stream into a file. An empty file is removed if nothing could be read.
 async fn to_file(
     aws: &AwsClients,
     mut reading: CopySource,
@@ -167,7 +166,7 @@ async fn to_file(
         while let Some(record) = reading.next(aws).await? {
             let line = line::json(&record.shard.shard, &record);
             match out.write_all(line.as_bytes()) {
-                // `| head` has seen enough.
+                // The reader of the pipe, such as `head`, has seen enough.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                     unread = true;
                     return Ok(());
@@ -178,7 +177,7 @@ async fn to_file(
         }
         Ok(())
     };
-    // What was read is written in the same poll, so a stop comes between two records.
+    // A record is read and written in the same poll, so a stop happens between two records.
     let copied = tokio::select! {
         biased;
         () = stop => None,
@@ -192,7 +191,7 @@ async fn to_file(
     }
     let standard = is_standard(file);
     if copied.is_err() && count == 0 && !standard {
-        // It was made by this command, and holds nothing.
+        // This command created the file, and it is empty.
         let _ = std::fs::remove_file(file);
     } else if !unread {
         let name = file.display().to_string();
@@ -236,11 +235,11 @@ fn create(file: &Path) -> Result<Box<dyn Write + Send>, CommandFailure> {
 struct CopySource {
     tail: Tail<AwsKinesis>,
     stream: StreamName,
-    /// Whether it goes on with what comes.
+    /// True if the copy continues with new records.
     follow: bool,
-    /// Whether a record has come.
+    /// True once a record has arrived.
     begun: bool,
-    /// Records that could not be read.
+    /// Number of records that could not be read.
     lost: Arc<AtomicUsize>,
 }
 
@@ -254,12 +253,12 @@ impl CopySource {
         Self { tail, stream: stream.clone(), follow: options.follow, begun: false, lost }
     }
 
-    /// What a stop means: whoever follows a stream has to be stopped, and everyone else was not done.
+    /// Returns the result of a stop request: success with `--follow`, else an incomplete copy.
     fn stopped(&self) -> Result<(), CommandFailure> {
         if self.follow { Ok(()) } else { Err(stopped()) }
     }
 
-    /// Whether everything could be read.
+    /// Returns an error if some records could not be read.
     fn whole(&self) -> Result<(), CommandFailure> {
         match self.lost.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -287,7 +286,7 @@ impl CopySource {
     }
 }
 
-/// Tells the operator, and counts the records that can't be read.
+/// Returns a listener that prints notices and counts unreadable records.
 fn counting(lost: Arc<AtomicUsize>) -> Events {
     let notices = notices::printed(false);
     Events::new(move |event| {
@@ -298,8 +297,8 @@ fn counting(lost: Arc<AtomicUsize>) -> Events {
     })
 }
 
-/// A record as it is put again. It is copied: as a part of its reply it would keep all of that alive
-/// while it waits, and the producer counts the record alone.
+/// Copies a record for the producer. A slice would keep the whole reply in memory while it waits,
+/// and the producer's limit counts only the record.
 fn again(record: &Delivery) -> NewRecord {
     let data = Bytes::copy_from_slice(&record.data);
     let new = NewRecord::new(record.partition_key.as_str(), data);
@@ -333,7 +332,7 @@ async fn from_file(
     }
 }
 
-/// Waits for all outcomes, and says what they were.
+/// Waits for all outcomes and reports them.
 async fn close(
     sink: PutSink,
     to: &StreamName,

@@ -1,4 +1,4 @@
-//! `anabranch multilang`: KCL's multi-language daemon without a JVM.
+//! `anabranch multilang`: the KCL multi-language daemon without a JVM.
 
 use crate::failure::CommandFailure;
 use crate::signals::wait_for_signal;
@@ -9,27 +9,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tracing::Level;
 
-/// What can be chosen about the daemon. The rest stands in the properties file.
+/// Options of `anabranch multilang`. Other settings are in the properties file.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Runs the official KCL workers for Python, Node, Ruby and .NET as they are, with their properties
 file: docs/multilang.md.")]
 pub(crate) struct MultilangOptions {
-    /// The properties file
+    /// Properties file
     #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
     properties_file: Option<PathBuf>,
-    /// The properties file
+    /// Properties file
     #[arg(value_name = "FILE", conflicts_with = "properties_file")]
     file: Option<PathBuf>,
-    /// A logback.xml, of which the root's level is taken
+    /// A logback.xml file, of which only the root level is used
     #[arg(short, long, value_name = "FILE")]
     log_configuration: Option<PathBuf>,
-    /// Print every effective value and where it came from, and run nothing
+    /// Print every effective value with its origin, and exit
     #[arg(long)]
     check_config: bool,
 }
 
-/// Runs until it is told to stop, or prints what it would run with.
+/// Runs the daemon until it is stopped, or prints its configuration.
 pub(crate) async fn run(options: MultilangOptions) -> Result<(), CommandFailure> {
     let path = options.properties_file.or(options.file).unwrap_or_default();
     let loaded = config::load(&path).map_err(CommandFailure::usage)?;
@@ -39,9 +39,9 @@ pub(crate) async fn run(options: MultilangOptions) -> Result<(), CommandFailure>
     }
     let told = options.log_configuration.as_deref().map(log_level);
     let level = told.as_ref().and_then(|found| found.as_ref().ok()).copied().unwrap_or(Level::INFO);
-    // Standard output is left alone: whoever wraps the daemon may use it.
+    // Standard output is left alone, because a wrapper of the daemon may use it.
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    // Who reads it may be gone, and nobody is left to be told of that.
+    // The reader of the log may be gone, and there is no other place to report that.
     log.with_ansi(false).log_internal_errors(false).init();
     if let Some(Err(why)) = told {
         tracing::warn!("{why}: the level is INFO");
@@ -76,7 +76,7 @@ pub(crate) async fn run(options: MultilangOptions) -> Result<(), CommandFailure>
     }
 }
 
-/// An error with what lies below it.
+/// Formats an error and its sources on one line.
 fn chain(error: &DaemonError) -> String {
     let mut text = error.to_string();
     let mut below = std::error::Error::source(error);
@@ -90,7 +90,7 @@ fn chain(error: &DaemonError) -> String {
     text
 }
 
-/// The level of the root logger of a logback file. The error says why there is none.
+/// Returns the level of the root logger of a logback file, or the reason that there is none.
 fn log_level(path: &Path) -> Result<Level, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("log configuration {}: {error}", path.display()))?;

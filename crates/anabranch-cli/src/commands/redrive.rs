@@ -1,8 +1,8 @@
-//! `anabranch redrive`: records that were put aside are handled again, each key in order.
+//! `anabranch redrive`: processes dead letters again, each key in order.
 //!
 //! ```text
-//! file | table ── records in the order of the stream ──▶ child of the shard, or standard output
-//!       ◀── what was done goes, what failed stays ──────┘
+//! file | table ── records in stream order ──▶ child of the shard, or standard output
+//!       ◀── done: removed, failed: kept ──────┘
 //! ```
 
 use super::consume::dead_letter::DeadLetterPlace;
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What is said of a record that a stop came before.
+/// Error for a record that was not handled before a stop.
 const STOPPED: &str = "stopped before it was its turn";
-/// Failures that are told one by one.
+/// Failures that are printed one by one.
 const TOLD: usize = 20;
 
-/// What can be chosen about a redrive.
+/// Options of `anabranch redrive`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(group = clap::ArgGroup::new("to").required(true).args(["exec", "print"]))]
 #[command(after_help = "\
@@ -36,27 +36,27 @@ What was put aside in a stream is redriven by a consumer of it: anabranch consum
 
 Exit code 1 if records are left.")]
 pub(crate) struct RedriveOptions {
-    /// Where records were put aside, as `consume --park` has it: a file, sqlite:PATH#TABLE or
+    /// Dead-letter queue, as given to `consume --park`: a file, sqlite:PATH#TABLE or
     /// postgres:URL#TABLE
     place: DeadLetterPlace,
-    /// The program that is given the records, run by `sh -c`
+    /// Program that handles the records, run by `sh -c`
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// Print the records as JSON objects; what was printed is done
+    /// Print the records as JSON objects; printed records are done
     #[arg(long)]
     print: bool,
-    /// How long the program may take to answer a record
+    /// Time limit for the program to answer a record
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "exec")]
     #[arg(value_parser = humantime::parse_duration)]
     timeout: Duration,
 }
 
-/// Where a record goes.
+/// Target of the records.
 #[derive(Clone)]
 enum RedriveTarget {
-    /// To the child of its shard.
+    /// The child of the record's shard.
     Exec(Exec),
-    /// To standard output.
+    /// Standard output.
     Print(Printer),
 }
 
@@ -70,7 +70,7 @@ impl RedriveTarget {
     }
 }
 
-/// Hands out what was put aside.
+/// Runs the redrive.
 pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     let Some(park) = options.place.open_existing().await? else {
         print_note!("nothing is parked in {}: there is no such file", options.place);
@@ -111,7 +111,7 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
         }
     };
     if let Some(children) = children {
-        // A stop that is forced waits for nobody.
+        // A forced stop does not wait.
         let patience = if ended.is_none() { Duration::ZERO } else { Duration::MAX };
         children.close(patience).await;
     }
@@ -128,7 +128,7 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     }
 }
 
-/// Why it ended early. One that runs already is none of ours.
+/// Converts an error. A redrive that is already running counts as a usage error.
 fn not_redriven(error: DeadLetterError) -> CommandFailure {
     match error {
         DeadLetterError::Busy { .. } => CommandFailure::usage(error),
@@ -136,7 +136,7 @@ fn not_redriven(error: DeadLetterError) -> CommandFailure {
     }
 }
 
-/// Says what became of the records.
+/// Reports the results.
 fn exit_result(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(), CommandFailure> {
     let RedriveSummary { done, left, failures, unreadable } = redriven;
     let said = |why: &str| why != STOPPED && why != NOBODY_READS;

@@ -1,29 +1,29 @@
-//! `anabranch completions SHELL` and `anabranch man`: generated from the command line itself.
+//! `anabranch completions SHELL` and `anabranch man`, generated from the command line definition.
 
 use crate::args::CommandLine;
 use crate::failure::CommandFailure;
 use crate::output;
 use clap::CommandFactory;
 
-/// For which shell.
+/// Options of `anabranch completions`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 bash: anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch
 zsh:  anabranch completions zsh > a folder of your $fpath, as _anabranch
 fish: anabranch completions fish > ~/.config/fish/completions/anabranch.fish")]
 pub(crate) struct CompletionsOptions {
-    /// The shell
+    /// Shell to generate for
     shell: clap_complete::Shell,
 }
 
-/// Prints the completions.
+/// Prints the completion script.
 pub(crate) fn completions(options: &CompletionsOptions) {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut CommandLine::command(), "anabranch", &mut text);
     output::show(&String::from_utf8_lossy(&text));
 }
 
-/// Prints the manual page: the command, and then each of its commands.
+/// Prints the manual page: first the main command, then each subcommand.
 pub(crate) fn manual() -> Result<(), CommandFailure> {
     let mut text = Vec::new();
     let mut root = CommandLine::command();

@@ -1,4 +1,4 @@
-//! `anabranch tail`: all records of a stream as they come, through splits and merges.
+//! `anabranch tail`: prints all records of a stream as they arrive, through splits and merges.
 
 use super::consume::record_sink::LineFormat;
 use crate::connection::ConnectionSettings;
@@ -11,12 +11,12 @@ use anabranch::stream::api::{StreamApi, StreamError};
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
 
-/// Lines are printed together up to so many bytes.
+/// Maximum bytes of lines that are printed together.
 const TOGETHER_BYTES: usize = 64 << 10;
-/// A line waits for so many records, at the most, that are there too.
+/// Maximum records examined before the collected lines are printed.
 const TOGETHER: usize = 1_000;
 
-/// What can be chosen about a tail.
+/// Options of `anabranch tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 It reads for itself alone and stores nothing. A shard that was split or merged is read to its end \
@@ -24,43 +24,43 @@ before those that follow it, so each key comes in order. KPL aggregates are take
 
 What --json prints can be put again with `anabranch put`.")]
 pub(crate) struct TailOptions {
-    /// The stream
+    /// Stream name
     stream: String,
-    /// Where to start: trim, latest, an age such as 10m, or a time such as 2026-05-01T12:00:00Z;
-    /// latest by default, with --until-caught-up trim
+    /// Start position: trim, latest, an age such as 10m, or a time such as 2026-05-01T12:00:00Z;
+    /// latest by default, or trim with --until-caught-up
     #[arg(long, value_name = "TIME")]
     since: Option<TimeSpec>,
-    /// Only records of this key
+    /// Print only records with this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Only records whose data holds this text
+    /// Print only records whose data contains this text
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
     /// Print JSON objects
     #[arg(long)]
     json: bool,
-    /// End when everything that is in the stream has come
+    /// Exit after all current records
     #[arg(long)]
     until_caught_up: bool,
-    /// End after so many records
+    /// Exit after this many records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }
 
 impl TailOptions {
-    /// Whether a record is wanted.
+    /// Returns true if the record matches the filters.
     fn wants(&self, record: &Delivery) -> bool {
         let key = self.key.as_ref().is_none_or(|key| record.partition_key.as_str() == key);
         key && self.grep.as_ref().is_none_or(|text| holds(&record.data, text.as_bytes()))
     }
 }
 
-/// Whether bytes hold others.
+/// Returns true if `data` contains `text`.
 fn holds(data: &[u8], text: &[u8]) -> bool {
     text.is_empty() || data.windows(text.len()).any(|window| window == text)
 }
 
-/// Prints records until it is told to stop.
+/// Prints records until it is stopped.
 pub(crate) async fn run(
     options: TailOptions,
     connection: &ConnectionSettings,
@@ -90,10 +90,11 @@ pub(crate) async fn run(
     ended.and(output.map(drop))
 }
 
-/// Prints records until there are no more. A failure comes with whether any had come before.
+/// Prints records until there are no more. An error comes with a flag that is true if records had
+/// already arrived.
 ///
-/// Lines that are there together are printed together, because each print waits for the thread that
-/// prints.
+/// Lines that are available together are printed together, because each print waits for the
+/// printing thread.
 async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
     options: &TailOptions,
@@ -132,15 +133,15 @@ async fn follow<A: StreamApi>(
     }
 }
 
-/// What comes next of a stream.
+/// Next event of a stream.
 enum NextRecord {
     Record(Delivery),
-    /// Nothing is there now.
+    /// No record is available now.
     NotYet,
     Failed(StreamError),
 }
 
-/// What comes next; `None` behind the end. It is waited for if `waits`.
+/// Returns the next event, or `None` at the end. Waits for it only if `waits` is true.
 async fn next<A: StreamApi>(
     tail: &mut Tail<A>,
     options: &TailOptions,

@@ -1,4 +1,4 @@
-//! Kinesis and DynamoDB as a command reaches them.
+//! AWS clients of the commands.
 
 use super::{ConnectionSettings, explain, slow_service};
 use crate::failure::CommandFailure;
@@ -16,24 +16,23 @@ use aws_sdk_kinesis::config::Credentials;
 use aws_types::SdkConfig;
 use std::time::Duration;
 
-/// How often a call is made that may pass later.
+/// Maximum attempts of a retryable call.
 const ATTEMPTS: u32 = 3;
-/// The pause between two of them.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The region of a local stream, unless somebody says otherwise.
+/// Default region for a local stream.
 const LOCAL_REGION: &str = "us-east-1";
 
-/// Kinesis, and the configuration for other clients of AWS.
+/// The Kinesis client, and the configuration for other AWS clients.
 #[derive(Clone, Debug)]
 pub(crate) struct AwsClients {
-    /// What every client is made from.
+    /// Shared configuration of all clients.
     pub(crate) config: SdkConfig,
-    /// Kinesis.
     pub(crate) kinesis: AwsKinesis,
 }
 
 impl ConnectionSettings {
-    /// Reaches for AWS, or for the endpoint that stands in for it. No call is made yet.
+    /// Creates the clients for AWS or for the configured endpoint. Makes no call yet.
     pub(crate) async fn aws(&self) -> Result<AwsClients, CommandFailure> {
         let mut access = AwsAccess {
             endpoint: self.endpoint.clone(),
@@ -43,7 +42,7 @@ impl ConnectionSettings {
         };
         if self.is_local() {
             if self.profile.is_none() && !env_has_credentials() {
-                // A stream on this machine checks no signature.
+                // A local stream checks no signature.
                 access.credentials = Some(Credentials::new("local", "local", None, None, "local"));
             }
             if access.region.is_none() {
@@ -56,8 +55,8 @@ impl ConnectionSettings {
         Ok(AwsClients { kinesis: AwsKinesis::new(&config), config })
     }
 
-    /// The region for an endpoint on this machine: that of the environment or the profile, if they
-    /// have one. Nobody else is asked: most of what listens there does not care.
+    /// Returns the region for a local endpoint: that of the environment or the profile, or else the
+    /// default. Other sources are not queried, because most local endpoints ignore the region.
     async fn region_here(&self) -> String {
         let mut profile = ProfileFileRegionProvider::builder();
         if let Some(name) = &self.profile {
@@ -68,7 +67,7 @@ impl ConnectionSettings {
         told.map_or_else(|| LOCAL_REGION.to_owned(), |region| region.to_string())
     }
 
-    /// Whether the endpoint is on this machine.
+    /// Returns true if the endpoint is on this machine.
     fn is_local(&self) -> bool {
         let variables = ["AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL"];
         let of_environment = || variables.iter().find_map(|name| std::env::var(name).ok());
@@ -106,7 +105,7 @@ fn setup_failure(error: &AwsSetupError) -> CommandFailure {
         AwsSetupError::NoCredentials { detail, .. } => format!(
             "no AWS credentials were found{}: set AWS_ACCESS_KEY_ID and \
              AWS_SECRET_ACCESS_KEY, give --profile, or run where a role is attached; {LOCAL}",
-            // What each provider of an empty chain says helps nobody.
+            // The provider errors of an empty chain are not helpful.
             if detail.contains("no credentials found in chain") {
                 String::new()
             } else {
@@ -117,7 +116,7 @@ fn setup_failure(error: &AwsSetupError) -> CommandFailure {
 }
 
 impl AwsClients {
-    /// Looks at a stream before work begins, so that a mistake is told at once and in words.
+    /// Describes a stream before the work starts, so that a mistake is reported at once.
     pub(crate) async fn check_stream(
         &self,
         stream: &StreamName,
@@ -125,8 +124,8 @@ impl AwsClients {
         self.ask(stream, || self.kinesis.describe(stream)).await
     }
 
-    /// The name under which an application keeps the leases of a stream: the one that was given, or
-    /// the stream's other name (see [`StreamNames`](anabranch_model::lease::StreamNames)).
+    /// Returns the name under which an application stores the leases of a stream: the given name,
+    /// or the stream's other name (see [`StreamNames`](anabranch_model::lease::StreamNames)).
     pub(crate) async fn name_in(
         &self,
         store: &AnyStore,
@@ -142,8 +141,7 @@ impl AwsClients {
         Ok(names.key(|name| known.knows(name)).clone())
     }
 
-    /// The same before a stream is read: whoever may not read it is told so before the first record
-    /// is waited for.
+    /// Describes a stream before reading it, and reports missing read permissions at once.
     pub(crate) async fn check_before_reading(
         &self,
         stream: &StreamName,
@@ -153,12 +151,12 @@ impl AwsClients {
             Err(error) if error.fault == Fault::AccessDenied => {
                 Err(explain::of_stream(self, stream, &error).await)
             }
-            // Whatever else is wrong may pass.
+            // Other errors may be transient.
             _ => Ok(summary),
         }
     }
 
-    /// Makes each call that a reader makes, once.
+    /// Makes each call of a reader once.
     async fn try_to_read(&self, stream: &StreamName) -> Result<(), StreamError> {
         let list = self.kinesis.list_shards(stream, ShardFilter::AtLatest).await?;
         if let Some(shard) = list.shards.first() {
@@ -168,7 +166,8 @@ impl AwsClients {
         Ok(())
     }
 
-    /// The same for those who can work without: `None` where looking is not allowed.
+    /// Describes a stream. Returns `None` if that permission is missing, for callers that can do
+    /// without.
     pub(crate) async fn check_if_allowed(
         &self,
         stream: &StreamName,
@@ -180,7 +179,7 @@ impl AwsClients {
         }
     }
 
-    /// Makes a call that may be repeated, and says in words why it failed.
+    /// Makes a call with retries, and explains its failure.
     pub(crate) async fn ask<T, F>(
         &self,
         stream: &StreamName,
@@ -200,7 +199,7 @@ impl AwsClients {
         unreachable!("the last attempt returns")
     }
 
-    /// Why reading a stream ended, in words. `begun` says whether records had come before.
+    /// Explains why reading a stream ended. `begun` is true if records had already arrived.
     pub(crate) async fn reading_failed(
         &self,
         stream: &StreamName,
@@ -211,7 +210,7 @@ impl AwsClients {
         if begun { failure.after("what came before that is whole") } else { failure }
     }
 
-    /// The address that calls go to, for messages.
+    /// Returns the endpoint or the region, for messages.
     pub(crate) fn place(&self) -> String {
         let region = self.config.region().map_or("no region", |region| region.as_ref());
         match self.config.endpoint_url() {

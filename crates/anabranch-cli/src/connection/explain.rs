@@ -1,4 +1,4 @@
-//! What went wrong with a call, in words: what, where, and the way out.
+//! Error messages for failed calls: cause, subject and remedy.
 
 use super::AwsClients;
 use crate::failure::CommandFailure;
@@ -8,14 +8,14 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
 use std::time::Duration;
 
-/// How long the search for a name that was meant may take.
+/// Timeout for listing similar names.
 const SEARCH: Duration = Duration::from_secs(3);
-/// How many names are shown.
+/// Maximum names shown.
 const SHOWN: usize = 5;
-/// How alike two names have to be for one to be meant by the other.
+/// Minimum similarity of two names for a suggestion.
 const ALIKE: f64 = 0.7;
 
-/// Why a call to a stream failed.
+/// Explains a failed call to a stream.
 pub(super) async fn of_stream(
     aws: &AwsClients,
     stream: &StreamName,
@@ -46,7 +46,7 @@ pub(super) async fn of_stream(
     })
 }
 
-/// Why a lease store did not do what it was asked.
+/// Explains a failed operation of a lease store.
 pub(super) fn of_store(error: &StoreError) -> CommandFailure {
     if let StoreError::Missing { store, .. } = error {
         return CommandFailure::usage(match store.strip_prefix("dynamodb:") {
@@ -70,7 +70,7 @@ pub(super) fn of_store(error: &StoreError) -> CommandFailure {
     CommandFailure::usage(format!("{error}{hint}"))
 }
 
-/// The streams there are, as far as they can be learnt.
+/// Lists the streams, if possible.
 async fn stream_names(aws: &AwsClients) -> Option<Vec<String>> {
     let client = aws_sdk_kinesis::Client::new(&aws.config);
     let list = client.list_streams().limit(1_000).send();
@@ -78,7 +78,7 @@ async fn stream_names(aws: &AwsClients) -> Option<Vec<String>> {
     Some(reply.stream_names)
 }
 
-/// What may have been meant, or what there is.
+/// Suggests the most similar name, or lists the existing ones.
 fn suggestion(name: &str, names: Option<&[String]>) -> String {
     let Some(names) = names else {
         return ": check its name, the region and the account".to_owned();

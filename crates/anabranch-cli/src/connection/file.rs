@@ -1,4 +1,4 @@
-//! `anabranch.toml`: the settings that a project keeps beside its code.
+//! Settings file `anabranch.toml`.
 
 use crate::failure::CommandFailure;
 use anabranch::lease::StoreAddress;
@@ -6,25 +6,25 @@ use serde::{Deserialize, Deserializer, de};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Where it is looked for, unless another file is named.
+/// Default path of the file.
 const NAME: &str = "anabranch.toml";
 
-/// What the file may say.
+/// Contents of the file.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigFile {
-    /// The address of Kinesis and DynamoDB.
+    /// Endpoint URL of Kinesis and DynamoDB.
     pub(super) endpoint: Option<String>,
-    /// The region.
+    /// AWS region.
     pub(super) region: Option<String>,
-    /// The profile of the AWS configuration files.
+    /// AWS profile.
     pub(super) profile: Option<String>,
-    /// Where leases are kept.
+    /// Address of the lease store.
     #[serde(default, deserialize_with = "address")]
     pub(super) leases: Option<StoreAddress>,
 }
 
-/// The address of a lease store.
+/// Parses the address of a lease store.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoreAddress>, D::Error> {
     let text = String::deserialize(from)?;
     let address = text.parse();
@@ -32,7 +32,7 @@ fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoreAddress>, D
 }
 
 impl ConfigFile {
-    /// Reads the named file, or the usual one, which need not be there.
+    /// Reads the named file, or the default one, which is optional.
     pub(super) fn read(named: Option<&Path>) -> Result<Self, CommandFailure> {
         let path = named.unwrap_or(Path::new(NAME));
         match std::fs::read_to_string(path) {

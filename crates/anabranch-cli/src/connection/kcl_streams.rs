@@ -1,4 +1,4 @@
-//! The streams of a KCL table that is for several, and what each is called here.
+//! Streams of a KCL lease table for several streams, with their names.
 
 use anabranch::lease::stores::dynamodb::KclStreamId;
 use anabranch::stream::api::StreamSummary;
@@ -7,18 +7,18 @@ use anabranch_model::lease::KclProbe;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The streams of a table for several; empty for the table of one stream.
+/// Streams of a KCL table for several streams. Empty for the table of a single stream.
 ///
-/// A stream has its own name here. Where the table still holds leases of an older stream of the
-/// same name, that one is called by KCL's id, `account:stream:creation time`.
+/// A stream has its own name here. If the table still contains leases of an older stream with the
+/// same name, that one has KCL's id as its name: `account:stream:creation time`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KclStreams {
-    /// KCL's id of each stream, by its name here.
+    /// KCL's stream ids by name.
     ids: BTreeMap<StreamName, KclStreamId>,
 }
 
 impl KclStreams {
-    /// The streams that a survey of the table found.
+    /// Returns the streams that a probe of the table found.
     pub(crate) fn of(survey: &KclProbe) -> Self {
         let mut found: Vec<KclStreamId> =
             survey.streams.keys().filter_map(|id| id.parse().ok()).collect();
@@ -33,17 +33,17 @@ impl KclStreams {
         Self { ids }
     }
 
-    /// Whether the table is that of one stream.
+    /// Returns true if the table is for a single stream.
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// What the streams are called.
+    /// Returns the names of the streams.
     pub(crate) fn names(&self) -> impl Iterator<Item = &StreamName> {
         self.ids.keys()
     }
 
-    /// A stream by its name here, by its ARN, or by KCL's id.
+    /// Finds a stream by name, ARN or KCL's id.
     pub(crate) fn find(&self, name: &str) -> Option<(&StreamName, &KclStreamId)> {
         let arn = StreamName::from(name);
         let plain = arn.in_arn();
@@ -54,9 +54,9 @@ impl KclStreams {
         self.ids.iter().find(named)
     }
 
-    /// The id under which a reader of `stream` finds its rows. Those of an older stream of the same
-    /// name have positions that the new one knows nothing of, so the time of creation has to be
-    /// right, unless the id itself was `named`: the application makes it up, with whatever number.
+    /// Returns the id under which a reader of `stream` finds its rows. An older stream of the same
+    /// name has positions that are invalid in the new one, so the creation time must match. An id
+    /// that was itself `named` is accepted as is, because the application chooses its number.
     pub(crate) fn to_read(
         &self,
         stream: &StreamName,
@@ -87,12 +87,12 @@ impl KclStreams {
     }
 }
 
-/// The account in an ARN.
+/// Returns the account of an ARN.
 fn account(arn: &str) -> &str {
     arn.split(':').nth(4).unwrap_or_default()
 }
 
-/// Their ids, in a line.
+/// Formats the ids on one line.
 impl fmt::Display for KclStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids: Vec<String> = self.ids.values().map(ToString::to_string).collect();
@@ -137,7 +137,7 @@ mod tests {
             }
         };
         check(&["1:a:5", "1:a:7", "1:b:7"], "a", Ok("1:a:7"));
-        // Newer, and of another account.
+        // Newer, but in another account.
         check(&["1:a:7", "2:a:9"], "a", Ok("1:a:7"));
         check(&["1:a:7500"], "a", Ok("1:a:7500"));
         check(&["1:a:7"], "arn:aws:kinesis:us-east-1:1:stream/a", Ok("1:a:7"));

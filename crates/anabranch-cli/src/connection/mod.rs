@@ -1,4 +1,4 @@
-//! What every command may be told about where things are: options, variables, `anabranch.toml`.
+//! Connection settings from options, environment variables and `anabranch.toml`.
 
 mod file;
 mod aws;
@@ -17,12 +17,12 @@ use anabranch::lease::{AnyStore, StoreAddress};
 use file::ConfigFile;
 use std::path::PathBuf;
 
-/// Where Kinesis is, and where leases are kept. What is left out is looked for in `anabranch.toml`,
-/// and then where every AWS tool looks.
+/// Options for Kinesis and the lease store. Missing options default to `anabranch.toml`, and then
+/// to the usual AWS configuration.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionOptions {
-    /// Address of Kinesis and DynamoDB, such as `http://127.0.0.1:4567`; without it, AWS
+    /// Endpoint URL of Kinesis and DynamoDB, such as `http://127.0.0.1:4567`; without it, AWS
     #[arg(long, global = true, value_name = "URL", env = "ANABRANCH_ENDPOINT")]
     #[arg(hide_env_values = true)]
     endpoint: Option<String>,
@@ -30,36 +30,32 @@ pub(crate) struct ConnectionOptions {
     #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_REGION")]
     #[arg(hide_env_values = true)]
     region: Option<String>,
-    /// Profile of the AWS configuration files
+    /// AWS profile
     #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_PROFILE")]
     #[arg(hide_env_values = true)]
     profile: Option<String>,
-    /// Where leases are kept: sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE (the table of a
-    /// Java KCL application) or memory
+    /// Lease store: sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE (the table of a Java KCL
+    /// application) or memory
     #[arg(long, global = true, value_name = "STORE", env = "ANABRANCH_LEASES")]
     #[arg(hide_env_values = true)]
     leases: Option<StoreAddress>,
-    /// File with these settings; without it, anabranch.toml in this folder, if there is one
+    /// File with these settings; without it, anabranch.toml in the current folder, if it exists
     #[arg(long, global = true, value_name = "FILE", env = "ANABRANCH_CONFIG")]
     #[arg(hide_env_values = true)]
     config: Option<PathBuf>,
 }
 
-/// What holds once options, variables and the file are put together.
+/// Settings combined from options, variables and the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionSettings {
-    /// The address of Kinesis and DynamoDB.
     endpoint: Option<String>,
-    /// The region.
     region: Option<String>,
-    /// The profile of the AWS configuration files.
     profile: Option<String>,
-    /// Where leases are kept.
     leases: Option<StoreAddress>,
 }
 
 impl ConnectionOptions {
-    /// Reads the file, and lets options and variables go before it.
+    /// Reads the file. Options and variables take precedence.
     pub(crate) fn resolve(self) -> Result<ConnectionSettings, CommandFailure> {
         let file = ConfigFile::read(self.config.as_deref())?;
         let connection = ConnectionSettings {
@@ -82,12 +78,12 @@ impl ConnectionOptions {
 }
 
 impl ConnectionSettings {
-    /// What is needed to reach a stream at an address, and nothing else.
+    /// Returns settings for a stream at an endpoint, with all else unset.
     pub(crate) fn at(endpoint: &str) -> Self {
         Self { endpoint: Some(endpoint.to_owned()), ..Self::default() }
     }
 
-    /// The same, but where another place is named.
+    /// Returns a copy in which the given values override its own.
     pub(crate) fn with_overrides(
         &self,
         endpoint: Option<String>,
@@ -102,8 +98,7 @@ impl ConnectionSettings {
         }
     }
 
-    /// The same settings as options of a command that a person is told to run. A password is left
-    /// out.
+    /// Formats the settings as command line options, for suggested commands. Passwords are omitted.
     pub(crate) fn options(&self) -> String {
         let leases = self.leases.as_ref().map(ToString::to_string);
         let options = [
@@ -118,13 +113,13 @@ impl ConnectionSettings {
         options.into_iter().filter_map(option).collect()
     }
 
-    /// The lease store of an application, which the configuration has to name.
+    /// Opens the lease store of an application. Returns an error if none is configured.
     pub(crate) async fn leases(&self, application: &str) -> Result<AnyStore, CommandFailure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.store(address, application).await
     }
 
-    /// The table, where leases are kept in that of a KCL application.
+    /// Returns the table name if leases are kept in a KCL application's table.
     pub(crate) fn kcl_table(&self, application: &str) -> Option<String> {
         match &self.leases {
             Some(address @ StoreAddress::Kcl(_)) => address.table(application).map(str::to_owned),
@@ -132,8 +127,8 @@ impl ConnectionSettings {
         }
     }
 
-    /// The lease store of an application that is there already: nothing is made. A `stream` that
-    /// is named has to be one of those that the store is for.
+    /// Opens the existing lease store of an application and creates nothing. A given `stream` must
+    /// be one of those in the store.
     pub(crate) async fn existing_leases(
         &self,
         application: &str,

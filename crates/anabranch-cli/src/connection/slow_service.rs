@@ -1,6 +1,6 @@
-//! What a person is told while nothing has answered yet: whom the command waits for, and with what.
+//! Notices for a service that does not answer: the service and the call.
 //!
-//! Once something has answered, silence is told by the events of whoever waits.
+//! After the first answer, silence is reported by the events of the waiting component.
 
 use crate::output::print_note;
 use anabranch::clock::Clock;
@@ -16,10 +16,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// For how long nobody is told.
+/// Time before the first notice.
 const SILENCE_MS: u64 = 4_000;
 
-/// The same configuration, whose calls tell a person when nothing answers.
+/// Returns a configuration whose HTTP calls print a notice while no answer arrives.
 pub(super) fn with_notice(config: SdkConfig) -> SdkConfig {
     match config.http_client() {
         None => config,
@@ -31,7 +31,7 @@ pub(super) fn with_notice(config: SdkConfig) -> SdkConfig {
     }
 }
 
-/// Does something before the first call, and tells a person when it takes long.
+/// Runs the work before the first call, and prints a notice if it is slow.
 pub(crate) async fn notify_if_slow<T>(what: &str, work: impl Future<Output = T>) -> T {
     let (mut work, clock) = (pin!(work), Clock::machine());
     tokio::select! {
@@ -42,7 +42,7 @@ pub(crate) async fn notify_if_slow<T>(what: &str, work: impl Future<Output = T>)
     work.await
 }
 
-/// Clients that tell.
+/// HTTP client that creates notifying connectors.
 #[derive(Debug)]
 struct NotifyingHttpClient {
     client: SharedHttpClient,
@@ -63,7 +63,7 @@ impl HttpClient for NotifyingHttpClient {
     }
 }
 
-/// Calls that tell.
+/// HTTP connector that prints a notice for slow calls.
 #[derive(Debug)]
 struct NotifyingConnector {
     connector: SharedHttpConnector,
@@ -95,7 +95,7 @@ impl HttpConnector for NotifyingConnector {
     }
 }
 
-/// The call of a request, as a person knows it.
+/// Describes a request for the user.
 fn described(request: &HttpRequest) -> String {
     let target = request.headers().get("x-amz-target").unwrap_or_default();
     let operation = target.rsplit('.').next().filter(|operation| !operation.is_empty());
@@ -103,14 +103,14 @@ fn described(request: &HttpRequest) -> String {
     format!("{place} to answer {}", operation.unwrap_or("a call"))
 }
 
-/// What is known of a service that has not answered.
+/// State of a service that has not answered.
 #[derive(Debug, Default)]
 struct SlowServiceWatch {
-    /// When the first call was made.
+    /// Time of the first call.
     since_ms: OnceLock<u64>,
-    /// What was told.
+    /// Notices already printed.
     told: Mutex<BTreeSet<String>>,
-    /// Whether something has answered.
+    /// True once the service has answered.
     over: AtomicBool,
 }
 
@@ -122,9 +122,9 @@ impl SlowServiceWatch {
         clock.sleep_until(since_ms.saturating_add(SILENCE_MS)).await;
     }
 
-    /// Tells what is waited for, once.
+    /// Prints a notice, unless it was already printed.
     fn notify(&self, what: String) {
-        // Each change is one insertion, so a panic leaves no half of one.
+        // Each change is one insertion, so a panic leaves no partial change.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_over() && !told.contains(&what) {
             print_note!("waiting for {what}");

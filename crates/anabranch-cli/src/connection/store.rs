@@ -1,4 +1,4 @@
-//! The lease store that an address names, for commands.
+//! Opening of lease stores by address.
 
 use super::{ConnectionSettings, KclStreams, explain};
 use crate::failure::CommandFailure;
@@ -9,7 +9,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::position::StartPosition;
 
 impl ConnectionSettings {
-    /// The store at an address. Nothing is sent yet, and nothing is made.
+    /// Opens the store at an address. Makes no call, and creates nothing.
     pub(crate) async fn store(
         &self,
         address: &StoreAddress,
@@ -20,8 +20,8 @@ impl ConnectionSettings {
         Ok(store)
     }
 
-    /// The store at an address where something is to be read, so nothing may be made there. A
-    /// `stream` that is named has to be one of those that it is for.
+    /// Opens an existing store for reading, and creates nothing. A given `stream` must be one of
+    /// those in the store.
     pub(crate) async fn existing_store(
         &self,
         address: &StoreAddress,
@@ -40,17 +40,17 @@ impl ConnectionSettings {
             address @ StoreAddress::Kcl(_) => {
                 let table = address.table(application).unwrap_or(application);
                 let store = self.kcl_table_for_any(table, stream).await?;
-                // A row may say AT_TIMESTAMP and leave the time to the workers; any time will do
-                // to look at it.
+                // A row may contain AT_TIMESTAMP and leave the time to the workers. For reading,
+                // any time will do.
                 Ok(store.with_start(StartPosition::AtTimestamp(0)).into())
             }
             address => self.store(address, application).await,
         }
     }
 
-    /// The store as a reader of one stream needs it, once it is there: in the table of a KCL
-    /// application for several streams it sees the rows of that one alone. `named` is the stream
-    /// in KCL's words, where somebody used them.
+    /// Returns the store for reading one stream: for the table of a KCL application with several
+    /// streams, a view of that stream's rows only. `named` is the stream as a KCL id, if the user
+    /// gave one.
     pub(crate) async fn store_to_read(
         &self,
         store: AnyStore,
@@ -82,7 +82,7 @@ impl ConnectionSettings {
         Ok(DynamoDbStore::kcl_multi_stream(&config, table, identify).into())
     }
 
-    /// The table of a KCL application, be it for one stream or for several.
+    /// Opens the table of a KCL application, for one stream or several.
     async fn kcl_table_for_any(
         &self,
         table: &str,
@@ -107,7 +107,7 @@ impl ConnectionSettings {
     }
 }
 
-/// A failed call, in words.
+/// Explains a failed call.
 impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
         explain::of_store(&error)

@@ -1,4 +1,4 @@
-//! `anabranch consume`, with and without a program.
+//! Tests of `anabranch consume`, with and without `--exec`.
 
 use crate::stage::{CommandFixture, until};
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn lines(count: usize) -> String {
     (0..count).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the numbers of each key rise.
+/// Checks that the numbers of each key ascend.
 #[track_caller]
 fn in_order(numbers: &[usize]) {
     for key in 0..5 {
@@ -41,7 +41,7 @@ fn without_a_program_records_are_printed_and_what_was_printed_is_done() {
         record["data"].as_str().unwrap().parse().unwrap()
     };
     in_order(&more.iter().map(number).collect::<Vec<_>>());
-    // Another process goes on where this one stopped.
+    // Another process resumes after the records of the first one.
     stage.run("put orders", "{\"key\":\"z\",\"data\":\"next\"}\n").ok();
     let mut second = stage.spawn(consume);
     assert!(second.lines(1)[0].contains("\"next\""));
@@ -52,7 +52,7 @@ fn without_a_program_records_are_printed_and_what_was_printed_is_done() {
 fn a_program_is_given_each_record_and_what_it_fails_comes_again() {
     let stage = CommandFixture::start(&["orders:2"]);
     stage.run("put orders", &lines(50)).ok();
-    // Fails each number that ends in 7 once, and falls over once in the middle of its work.
+    // Fails each number that ends in 7 once, and crashes once in the middle of its work.
     let script = r#"
 import json, os, sys
 for line in sys.stdin:
@@ -105,7 +105,7 @@ for line in sys.stdin:
     std::fs::write(stage.folder.path().join("worker.py"), script).unwrap();
     let mut command = stage.command("consume orders --app a --leases sqlite:leases.db");
     command.args(["--exec", "python3 worker.py"]);
-    // A pipe that nobody reads would stop the program.
+    // A pipe without a reader would block the program.
     let mut child = command
         .stdout(std::process::Stdio::null())
         .stderr(std::fs::File::create(stage.folder.path().join("said")).unwrap())
@@ -124,12 +124,12 @@ for line in sys.stdin:
 fn a_program_that_hangs_is_killed_with_all_that_it_started() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
-    // The first start hangs in a process of its own; the next ones answer.
+    // The first start hangs in a process of its own; later ones answer.
     let program = "if [ -e mark ]; then while read l; do echo ok; echo \"$l\" >> log; done; \
                    else touch mark; (sleep 1000 & echo $! > sleeper; wait); fi";
     let mut command = stage.command("consume orders --app a --leases sqlite:leases.db");
     command.args(["--exec", program, "--timeout", "1s"]);
-    // A small image has a shell and what the program needs, and no `kill`.
+    // A minimal image has a shell and the programs that the test needs, but no `kill`.
     command.env("PATH", small_image(&stage, &["sh", "touch", "sleep"]));
     let running = crate::stage::RunningCommand::start(command);
     let file =
@@ -144,7 +144,7 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started() {
     assert!(ran.err.contains("did not answer in time"), "{ran:?}");
 }
 
-/// A folder with these programs only.
+/// Creates a folder that contains only these programs.
 fn small_image(stage: &CommandFixture, programs: &[&str]) -> std::path::PathBuf {
     let folder = stage.folder.path().join("bin");
     std::fs::create_dir(&folder).unwrap();
@@ -161,7 +161,7 @@ fn nothing_that_a_program_started_outlives_a_stop_that_is_forced() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
     let mut command = stage.command("consume orders --app a --leases sqlite:leases.db --grace 60s");
-    // It hears no signal and does not see the end of its input.
+    // It ignores signals and the end of its input.
     command.args(["--exec", "trap '' TERM INT; sleep 1000 & echo $! > sleeper; wait"]);
     let running = crate::stage::RunningCommand::start(command);
     let sleeper =

@@ -1,4 +1,4 @@
-//! Leases in a real PostgreSQL, through the commands.
+//! Tests of the commands with leases in a real PostgreSQL.
 
 use crate::postgres_server::Server;
 use crate::stage::{CommandFixture, CommandResult, RunningCommand};
@@ -14,7 +14,7 @@ fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
     stage.spawn(&format!("{words} {store}"))
 }
 
-/// Consumes so many records, and stops in order.
+/// Consumes `count` records and stops gracefully.
 fn consume(stage: &CommandFixture, store: &str, count: usize) {
     let mut running = consumer(stage, store);
     running.lines(count);
@@ -28,7 +28,7 @@ fn leases(stage: &CommandFixture, store: &str, words: &str) -> CommandResult {
 
 #[track_caller]
 fn keeps_the_secret(ran: &CommandResult) {
-    // As it stands in the URL, and as it is.
+    // The password as encoded in the URL, and in plain text.
     for secret in ["s3cret", Server::password()] {
         assert!(!ran.out.contains(secret) && !ran.err.contains(secret), "{ran:?}");
     }
@@ -110,7 +110,7 @@ fn a_copy_that_was_killed_goes_on_and_one_that_is_complete_is_left_alone() {
     put(&stage, 0, 30);
     consume(&stage, "sqlite:leases.db", 30);
     leases(&stage, "sqlite:leases.db", &format!("copy --to {to} --yes")).ok();
-    // As a kill leaves it: one row is missing, and the stream is not marked.
+    // The state after a kill: one row is missing, and the stream is not marked.
     let database = to.rsplit('/').next().unwrap();
     server.sql(database, "DELETE FROM anabranch.stream");
     server.sql(database, "DELETE FROM anabranch.lease WHERE shard LIKE '%2'");

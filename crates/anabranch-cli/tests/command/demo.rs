@@ -1,9 +1,9 @@
-//! `anabranch demo`: what a newcomer runs first.
+//! Tests of `anabranch demo`.
 
 use crate::stage::{RunningCommand, program, until};
 use std::process::Command;
 
-/// Worker processes of a demo that are still there.
+/// Counts the running worker processes of a demo.
 fn workers_of(folder: &str) -> usize {
     let found = Command::new("pgrep").args(["-fc", &format!("demo-worker.*{folder}")]).output();
     String::from_utf8(found.unwrap().stdout).unwrap().trim().parse().unwrap_or(0)

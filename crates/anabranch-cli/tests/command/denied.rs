@@ -1,4 +1,4 @@
-//! Rights that are missing and credentials that are too old: one line that says so, for every command.
+//! Missing permissions and expired credentials: every command reports them on one line.
 
 use crate::stage::{CommandFixture, CommandResult, program, run};
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
-/// Each command that reads a stream or leases, with a store that is made by the first of them.
+/// Commands that read a stream or leases. Two of them would create a file.
 const COMMANDS: [&str; 6] = [
     "put orders --json",
     "tail orders --until-caught-up",
@@ -26,7 +26,7 @@ fn check(words: &str, ran: &CommandResult, expected: &[&str]) {
     }
 }
 
-/// A stream with a record, and an application that has read it.
+/// Returns a stream with one record, and an application that has read it.
 fn stage() -> CommandFixture {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
@@ -40,7 +40,7 @@ fn stage() -> CommandFixture {
 fn who_may_not_read_the_stream_is_told_which_right_is_missing() {
     let stage = stage();
     stage.fault(&json!({"effect": "Deny"}));
-    // Who puts needs no right to look: that one has a test of its own.
+    // `put` needs no permission to describe the stream and has its own test.
     for words in &COMMANDS[1..] {
         let ran = stage.run(words, "{\"key\":\"a\",\"data\":\"2\"}\n");
         check(words, &ran, &["is denied at", "the credentials need kinesis:", "on orders"]);
@@ -172,7 +172,7 @@ fn a_doctor_names_the_right_that_a_reader_lacks() {
     assert!(ran.out.contains("may not call kinesis:GetRecords"), "{ran:?}");
 }
 
-/// Answers every call with this error. Gives its address.
+/// Starts a server that answers every call with this error. Returns its address.
 fn refusing(code: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

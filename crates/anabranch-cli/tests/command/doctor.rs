@@ -1,4 +1,4 @@
-//! `anabranch doctor`.
+//! Tests of `anabranch doctor`.
 
 use crate::stage::{CommandFixture, CommandResult};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn a_healthy_application_has_nothing_and_a_dead_worker_is_found_with_its_mend() 
         let sick = doctor(&stage, store, "--json");
         assert_eq!(sick.code, Some(1), "{store}: {sick:?}");
         assert_eq!(kinds(&sick), ["dead-owner"], "{store}: {sick:?}");
-        // The mend that it names mends.
+        // The suggested fix works.
         assert!(sick.out.contains("anabranch leases app release shardId-000000000000 --yes"));
         let mend = "release shardId-000000000000 --yes --lease-time 2s";
         stage.run(&format!("leases app --leases {store} --stream orders {mend}"), "").ok();

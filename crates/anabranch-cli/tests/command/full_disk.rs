@@ -1,14 +1,15 @@
-//! `anabranch local --data DIR` on a disk that is full: each reply says so, and standard error once.
+//! Tests of `anabranch local --data DIR` on a full disk: each reply reports it, and standard error
+//! once.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Kilobytes that a file may have; the shell's limit stands for the end of the disk.
+/// Maximum file size in KiB. The shell's limit simulates the full disk.
 const DISK_KB: u32 = 512;
 
-/// Puts one record of 90,000 bytes and gives the whole answer.
+/// Puts one record of 90,000 bytes and returns the whole response.
 fn put(address: &str) -> String {
     let data = "A".repeat(120_000);
     let body = format!(r#"{{"StreamName":"s","PartitionKey":"k","Data":"{data}"}}"#);
@@ -29,7 +30,7 @@ fn put(address: &str) -> String {
 #[test]
 fn a_full_disk_is_in_every_reply_and_once_on_standard_error() {
     let folder = TempDir::new().unwrap();
-    // A process that ignores the limit's signal gets an error from the write, as on a full disk.
+    // A process that ignores the limit's signal gets a write error, as on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {DISK_KB}; exec \"$@\"");
     let mut process = Command::new("bash")
         .args(["-c", &script, "bash", env!("CARGO_BIN_EXE_anabranch")])

@@ -1,5 +1,5 @@
-//! `anabranch local --data DIR --fsync always`, killed under load again and again: every record
-//! that was acknowledged is there after the restart, in order.
+//! Repeated kills of `anabranch local --data DIR --fsync always` under load: after the restart
+//! every acknowledged record exists, in order.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use tempfile::TempDir;
 const ROUNDS: u64 = 8;
 const WRITERS: u64 = 4;
 
-/// The process, and the address that its ready line names.
+/// The server process, with the address from its ready line.
 struct Server {
     process: Child,
     address: String,
-    /// Kept open: a server that can't print its ready lines ends.
+    /// Kept open: a server that can't print its ready lines exits.
     _output: BufReader<ChildStdout>,
 }
 
@@ -45,7 +45,7 @@ impl Server {
     }
 }
 
-/// A connection that speaks just enough HTTP. `None` when the server is gone.
+/// A minimal HTTP connection.
 pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -57,13 +57,13 @@ impl Client {
         self.send("1.1", &format!("Kinesis_20131202.{operation}"), body)
     }
 
-    /// Calls any service that speaks JSON.
+    /// Calls any JSON service. Returns `None` if the server is gone.
     pub(crate) fn send(&mut self, version: &str, target: &str, body: &Value) -> Option<Value> {
         let kind = format!("application/x-amz-json-{version}");
         self.post("/", &format!("Content-Type: {kind}\r\nX-Amz-Target: {target}\r\n"), body)
     }
 
-    /// Posts JSON to a path, with these lines in the head.
+    /// Posts JSON to a path with additional header lines.
     pub(crate) fn post(&mut self, path: &str, head: &str, body: &Value) -> Option<Value> {
         let body = body.to_string();
         let request = format!(
@@ -91,15 +91,15 @@ impl Client {
     }
 }
 
-/// By shard and sequence number, the data of records.
+/// Record data by shard and sequence number.
 type Records = BTreeMap<(String, String), String>;
 
-/// Puts batches until the server is gone. Gives what was acknowledged.
+/// Puts batches until the server is gone. Returns the acknowledged records.
 fn write_until_gone(address: &str, round: u64, writer: u64) -> Records {
     let mut acknowledged = Records::new();
     let Some(mut client) = Client::connect(address) else { return acknowledged };
     for batch in 0.. {
-        // Twelve characters of base64 are nine bytes, whatever they are.
+        // Any twelve base64 characters decode to nine bytes.
         let data: Vec<_> =
             (0..10).map(|at| format!("{round:02}{writer:02}{batch:06}{at:02}")).collect();
         let records: Vec<_> =
@@ -125,7 +125,7 @@ fn reshard_until_gone(address: &str) -> Option<()> {
         let shards = open_shards(&mut client)?;
         let name = |at: usize| shards[at]["ShardId"].clone();
         if shards.len() < 8 {
-            // The widest one, so that every shard gets records.
+            // Split the widest shard, so that every shard gets records.
             let (at, start, width) = (0..shards.len())
                 .map(|at| (at, hash_key(&shards[at], "StartingHashKey")))
                 .map(|(at, start)| (at, start, hash_key(&shards[at], "EndingHashKey") - start))
@@ -151,7 +151,7 @@ fn shards(client: &mut Client) -> Option<Vec<Value>> {
     Some(reply["Shards"].as_array()?.clone())
 }
 
-/// The open shards by their hash range.
+/// Returns the open shards in order of their hash ranges.
 fn open_shards(client: &mut Client) -> Option<Vec<Value>> {
     let mut shards = shards(client)?;
     shards.retain(|shard| shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null());
@@ -159,7 +159,7 @@ fn open_shards(client: &mut Client) -> Option<Vec<Value>> {
     Some(shards)
 }
 
-/// Reads everything, checking that each shard is in order.
+/// Reads everything and checks that each shard is in order.
 fn read_all(address: &str) -> Records {
     let mut client = Client::connect(address).unwrap();
     let mut records = Records::new();
@@ -202,7 +202,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
                 .map(|writer| scope.spawn(move || write_until_gone(address, round, writer)))
                 .collect();
             scope.spawn(move || reshard_until_gone(address));
-            // Each round is killed at another moment of its work.
+            // Each round is killed at a different point of its work.
             thread::sleep(Duration::from_millis(150 + 37 * round));
             server.kill();
             for writer in writers {

@@ -1,10 +1,11 @@
-//! `anabranch shards` and `anabranch leases`, on every kind of store that needs no server of its own.
+//! Tests of `anabranch shards` and `anabranch leases`, on every store that needs no separate
+//! server.
 
 use crate::stage::{CommandFixture, RunningCommand, until};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Each kind of table that is there without a server of its own.
+/// Lease stores that need no separate server.
 const STORES: [&str; 3] = ["sqlite:leases.db", "dynamodb:app", "kcl:app"];
 
 fn put(stage: &CommandFixture, from: usize, to: usize) {
@@ -18,7 +19,7 @@ fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
     ))
 }
 
-/// Consumes so many records, and stops in order.
+/// Consumes `count` records and stops gracefully.
 fn consume(stage: &CommandFixture, store: &str, count: usize) -> Vec<String> {
     let mut running = consumer(stage, store);
     let lines = running.lines(count);
@@ -31,7 +32,7 @@ fn leases(stage: &CommandFixture, store: &str, words: &str) -> crate::stage::Com
     stage.run(&format!("leases app --leases {store} --stream orders --lease-time 2s {words}"), "")
 }
 
-/// The checkpoints by shard, without what a worker leaves behind.
+/// Returns the checkpoints by shard, without the traces of a worker.
 fn checkpoints(stage: &CommandFixture, store: &str) -> Vec<(String, String)> {
     let ran = leases(stage, store, "list --json").ok();
     let all: Value = serde_json::from_str(&ran.out).unwrap();
@@ -68,7 +69,7 @@ shardId-000000000001     open    50.0 %  -      NUMBER       TIME  not read: no 
     assert!(hole.out.contains("HOLE"), "{hole:?}");
 }
 
-/// A table with numbers and times replaced, and without its padding.
+/// Normalizes a table: replaces numbers and times, and removes padding.
 fn normal(text: &str) -> Vec<String> {
     let word = |word: &str| {
         if word.starts_with('…') { "NUMBER".to_owned() } else { word.to_owned() }
@@ -76,7 +77,7 @@ fn normal(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let words: Vec<String> = line.split_whitespace().map(word).collect();
         let line = words.join(" ");
-        // How long a record has waited differs from run to run.
+        // The age of waiting records differs from run to run.
         match (line.find("NUMBER "), line.find(" not read")) {
             (Some(number), Some(not)) if !line[number..].starts_with("NUMBER 0 ") => {
                 format!("{}NUMBER TIME{}", &line[..number], &line[not..])
@@ -123,7 +124,7 @@ fn records_are_read_again_from_where_they_are_reset_to() {
     }
 }
 
-/// Runs Python with the file of leases open as `db`.
+/// Returns a Python command with the lease database open as `db`.
 fn with_database(stage: &CommandFixture, code: &str) -> Command {
     let open = "import sqlite3, sys; db = sqlite3.connect('leases.db', isolation_level=None)";
     let mut command = Command::new("python3");
@@ -155,7 +156,7 @@ fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
     assert_eq!(checkpoints(&stage, store), before);
 }
 
-/// What the doctor found, by kind and mend.
+/// Returns the doctor's findings as kind and suggested fix.
 fn found(stage: &CommandFixture, store: &str) -> Vec<(String, String)> {
     let ran = stage.run(&format!("doctor orders app --leases {store} --watch 1s --json"), "");
     let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
@@ -165,7 +166,7 @@ fn found(stage: &CommandFixture, store: &str) -> Vec<(String, String)> {
 
 #[test]
 fn a_reset_that_was_cut_off_is_found_and_the_command_that_is_named_finishes_it() {
-    // What is cut off: the row of the one shard stands at its end, or is gone.
+    // The interrupted state: the shard's row is at SHARD_END, or is gone.
     for (trigger, kinds) in [
         ("BEFORE DELETE ON anabranch_lease", &["unfinished-change", "ended-too-early"][..]),
         ("BEFORE INSERT ON anabranch_lease", &["unfinished-change", "hole"]),
@@ -187,7 +188,7 @@ fn a_reset_that_was_cut_off_is_found_and_the_command_that_is_named_finishes_it()
         assert_eq!(named[..2], *kinds, "{sick:?}");
         let shards = stage.run(&format!("shards orders --app app --leases {store}"), "");
         assert_eq!(shards.code, Some(1), "{shards:?}");
-        // The command that it names, as a person would copy it.
+        // The suggested command, as a user would copy it.
         let (_, mend) = sick[0].1.split_once("anabranch ").unwrap();
         assert!(mend.starts_with("leases app reset --to trim --yes --stream orders"), "{mend}");
         let mut command = crate::stage::program();
@@ -220,7 +221,7 @@ fn a_reset_that_is_killed_again_and_again_is_finished_by_the_last_one() {
                 stage.folder.path().join(&file).exists()
                     || running.child.try_wait().unwrap().is_some()
             });
-            // Each round is killed at another moment of its work.
+            // Each round is killed at a different point of its work.
             std::thread::sleep(std::time::Duration::from_millis(3 * round));
             running.child.kill().unwrap();
             running.wait();
@@ -241,7 +242,7 @@ fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
     consume(&stage, store, 20);
     let before = checkpoints(&stage, store);
     let hold = |signals: &[&str]| {
-        // Longer than a single call waits for the file.
+        // Longer than a single call waits for the database file.
         let lock = "db.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()";
         let mut locker = with_database(&stage, lock);
         let mut locker = locker
@@ -263,7 +264,8 @@ fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
             reset.signal(signal);
             std::thread::sleep(std::time::Duration::from_millis(500));
         }
-        // One signal lets it finish what it has begun; after two nobody waits for the file.
+        // After one signal it finishes the current change. After two it no longer waits for the
+        // file.
         let (ran, free) = if signals.len() > 1 {
             let ran = reset.wait();
             (ran, locker.stdin.take())
@@ -300,14 +302,15 @@ fn a_reset_to_a_time_or_to_now_reads_from_there() {
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         put(&stage, 5, 12);
         consume(&stage, store, 12);
-        // A time behind the fifth record and before the sixth.
+        // A time after the fifth record and before the sixth.
         let time = humantime::parse_rfc3339(last["arrived"].as_str().unwrap()).unwrap();
         let time = humantime::format_rfc3339_millis(time + std::time::Duration::from_millis(500));
         leases(&stage, store, &format!("reset --to {time} --yes")).ok();
         let lines = consume(&stage, store, 7);
         assert!(lines[0].contains("\"data\":\"5\""), "{store}: {lines:?}");
         leases(&stage, store, "reset --to trim --yes").ok();
-        // The service tells its time in whole seconds, and nothing of this one may be skipped.
+        // The service reports its time in whole seconds, and no record of this second may be
+        // skipped.
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         leases(&stage, store, "reset --to latest --yes").ok();
         let mut running = consumer(&stage, store);
@@ -326,7 +329,7 @@ fn a_reset_to_a_time_goes_on_where_an_idle_shard_takes_few_reads() {
     let stage = CommandFixture::start_with(&["orders:2"], &["--enforce-limits"]);
     put(&stage, 0, 3);
     consume(&stage, "kcl:app", 3);
-    // One shard or both are idle by then: every window is looked into, and each look is a read.
+    // One or both shards are idle by then: every window is searched, with one read each.
     let time = humantime::format_rfc3339_millis(std::time::SystemTime::UNIX_EPOCH);
     leases(&stage, "kcl:app", &format!("reset --to {time} --yes")).ok();
     let places = checkpoints(&stage, "kcl:app");
@@ -390,7 +393,7 @@ fn a_copy_has_what_the_leases_say_once_no_worker_is_alive() {
     killed.signal("KILL");
     killed.wait();
     let options = format!("leases app --leases {store} --stream orders");
-    // While the dead worker's heart is watched, a lease changes.
+    // A lease changes while the dead worker's heartbeat is watched.
     let mut command =
         stage.command(&format!("{options} --lease-time 8s copy --to dynamodb:app --yes"));
     let mut copy = command.stderr(std::process::Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `anabranch local --tls`: what it prints, the files that it leaves, and bad input.
+//! Tests of `anabranch local --tls`: its output, the files that it leaves, and bad input.
 
 use crate::stage::{CommandResult, RunningCommand, program, run};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Lines that a start with TLS prints.
+/// Number of lines printed at a start with TLS.
 const READY_LINES: usize = 7;
 
 fn local(options: &[&str]) -> Command {
@@ -15,7 +15,7 @@ fn local(options: &[&str]) -> Command {
     command
 }
 
-/// The value of an exported variable.
+/// Returns the value of an exported variable.
 fn exported<'a>(lines: &'a [String], name: &str) -> &'a str {
     let mut words = lines.iter().filter_map(|line| line.strip_prefix("export "));
     let found = words.find_map(|line| {
@@ -24,7 +24,7 @@ fn exported<'a>(lines: &'a [String], name: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{name} is not in {lines:?}"))
 }
 
-/// A self-signed certificate and its key, by the name of their files.
+/// Creates a self-signed certificate and its key. Returns the names of their files.
 fn pair(folder: &Path, name: &str) -> (String, String) {
     let (cert, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! The `anabranch` program as a person and a script see it: real processes, over HTTP.
+//! End-to-end tests of the `anabranch` program: real processes, over HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
 

@@ -1,4 +1,5 @@
-//! `tail` and `consume` across a live split on kinesis-mock, a Kinesis that nobody here wrote.
+//! Tests of `tail` and `consume` across a live split on kinesis-mock, an independent Kinesis
+//! emulator.
 
 use crate::stage::{RunningCommand, program, run, until};
 use crate::tail::{in_order, numbers};
@@ -9,9 +10,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The folder with kinesis-mock's `main.js`; set by `cargo xtask test`.
+/// Folder with kinesis-mock's `main.js`, set by `cargo xtask test`.
 const FOLDER: &str = "ANABRANCH_KINESIS_MOCK";
-/// The Node that runs it; likewise.
+/// Node executable for it, set by `cargo xtask test`.
 const NODE: &str = "ANABRANCH_NODE";
 
 struct KinesisMock {
@@ -32,7 +33,7 @@ impl KinesisMock {
         let (port, tls) = (free(), free());
         let process = Command::new(std::env::var_os(NODE).unwrap_or_else(|| "node".into()))
             .arg("main.js")
-            // It looks for its certificate beside itself.
+            // It reads its certificate from the current folder.
             .current_dir(folder)
             .env("INITIALIZE_STREAMS", "orders:2")
             .env("KINESIS_MOCK_PLAIN_PORT", port.to_string())

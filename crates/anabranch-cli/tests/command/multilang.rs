@@ -1,10 +1,11 @@
-//! `anabranch multilang` with a worker in shell: what it is told, and what follows when it fails.
+//! Tests of `anabranch multilang` with a worker in shell: the messages it receives, and the effects
+//! of its failures.
 
 use crate::stage::{CommandFixture, CommandResult, RunningCommand, until};
 use std::path::Path;
 
-/// Notes what it hears in a file for each shard, checkpoints behind each batch, and answers.
-/// `once` and a record's data in the folder make it misbehave at that record, for the first time.
+/// Logs received messages to a file per shard, checkpoints after each batch, and answers. A file
+/// `once.DATA` makes it misbehave once, at the record with that data.
 const WORKER: &str = r#"#!/bin/sh
 said() { echo "$1" >> "notes.$shard"; }
 checkpoint() {
@@ -93,14 +94,14 @@ impl Daemon {
         self.stage.run("put orders", &data.iter().map(line).collect::<String>()).ok();
     }
 
-    /// What the worker of a shard has noted.
+    /// Returns the log of a shard's worker.
     fn notes(&self, shard: usize) -> Vec<String> {
         let path = self.stage.folder.path().join(format!("notes.shardId-{shard:012}"));
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until the notes of a shard end with this.
+    /// Waits until the log of a shard ends with `last`.
     #[track_caller]
     fn until_noted(&self, shard: usize, last: &str) {
         let noted = || self.notes(shard).last().is_some_and(|line| line == last);
@@ -111,7 +112,7 @@ impl Daemon {
         std::fs::write(self.stage.folder.path().join(format!("once.{data}")), how).unwrap();
     }
 
-    /// The row of a shard in the application's table, in KCL's layout.
+    /// Returns the row of a shard in the application's table, in KCL's layout.
     fn row(&self, shard: usize) -> serde_json::Value {
         let key = serde_json::json!({"leaseKey": {"S": format!("shardId-{shard:012}")}});
         let ask = serde_json::json!({"TableName": "app", "Key": key, "ConsistentRead": true});
@@ -151,14 +152,14 @@ fn a_child_that_fails_gets_its_batch_again_and_no_other_shard_notices() {
     assert_eq!(daemon.notes(1), [&["initialize", "x", "y"][..], &stop].concat());
     assert!(ran.err.contains("the child failed and is started again"), "{}", ran.err);
     assert!(ran.err.contains("exit status: 3"), "{}", ran.err);
-    // What a worker prints is told with its shard and process.
+    // The output of a worker is logged with its shard and process id.
     let pid = std::fs::read_to_string(daemon.stage.folder.path().join("pids.shardId-000000000001"));
     let pid = format!("pid={}", pid.unwrap().trim());
     for text in ["hello from shardId-000000000001", "trouble at shardId-000000000001"] {
         let line = ran.err.lines().find(|line| line.contains(text)).unwrap_or_default();
         assert!(line.contains(&pid) && line.contains("shard="), "{text}: {line:?}");
     }
-    // A second daemon goes on where the first one was.
+    // A second daemon resumes after the first one.
     let running = daemon.start();
     daemon.put(0, &["d"]);
     daemon.until_noted(0, "d");
@@ -232,7 +233,7 @@ fn a_child_at_the_end_of_its_shard_may_checkpoint_it_within_the_grace_of_a_stop(
     daemon.stage.split("orders");
     daemon.until_noted(0, "waits");
     running.signal("TERM");
-    // The other one has been through its stop: it checkpoints where Java takes none.
+    // The other child has handled its stop: it checkpoints where Java permits none.
     daemon.until_noted(1, "error \"InvalidStateException\"}");
     std::fs::write(daemon.stage.folder.path().join("go"), "").unwrap();
     running.wait().ok();

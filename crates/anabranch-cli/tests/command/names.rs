@@ -1,4 +1,4 @@
-//! A stream by its name and by its ARN, in every command that looks for its leases.
+//! Stream given by name or ARN, in every command that looks up its leases.
 
 use crate::stage::CommandFixture;
 

@@ -1,9 +1,9 @@
-//! Where the output goes: to a reader that has seen enough, or to a disk that is full.
+//! Output to a reader that closes early, or to a full disk.
 
 use crate::stage::{CommandFixture, CommandResult, run, until};
 use std::process::{Command, Stdio};
 
-/// Commands that print texts or records and then end. What they print is longer than a line.
+/// Returns commands that print texts or records and then exit. They print more than one line.
 fn commands(stage: &CommandFixture) -> Vec<String> {
     stage.run("put orders --lines --key k", &"a line\n".repeat(3_000)).ok();
     let mut running = stage.spawn("consume orders --app app --leases sqlite:leases.db");
@@ -34,7 +34,7 @@ fn commands(stage: &CommandFixture) -> Vec<String> {
     .to_vec()
 }
 
-/// Runs a command whose standard output a shell sends elsewhere.
+/// Runs a command with its standard output redirected by a shell.
 fn redirected(stage: &CommandFixture, words: &str, to: &str) -> CommandResult {
     let script = format!("{} {words} {to}", env!("CARGO_BIN_EXE_anabranch"));
     let mut command = Command::new("bash");

@@ -1,4 +1,4 @@
-//! Proxies and certificate authorities of the environment, for every command that reaches AWS.
+//! Tests of environment proxies and certificate authorities, for every command that calls AWS.
 
 use crate::stage::{CommandFixture, CommandResult, RunningCommand, program, run};
 use std::io::{Read, Write};
@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// An HTTP proxy that writes down the head of each request.
+/// An HTTP proxy that records the head of each request.
 struct Proxy {
     address: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    /// Starts a proxy that passes everything on, or refuses everything with `refusal`.
+    /// Starts a proxy that forwards every request, or answers each with `refusal`.
     fn start(refusal: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -29,7 +29,7 @@ impl Proxy {
         Self { address, heads }
     }
 
-    /// The heads that came since the last time.
+    /// Returns the heads received since the last call.
     fn heads(&self) -> Vec<String> {
         std::mem::take(&mut self.heads.lock().unwrap())
     }
@@ -65,12 +65,12 @@ fn serve(mut client: TcpStream, refusal: Option<&str>, heads: &Mutex<Vec<String>
     client.shutdown(Shutdown::Both).ok()
 }
 
-/// A local stream with TLS: its endpoint, its authority, and the process.
+/// A local stream with TLS: its endpoint, its certificate authority, and the process.
 struct TlsStage {
     endpoint: String,
     bundle: String,
     folder: tempfile::TempDir,
-    /// There until the end.
+    /// Running until the end of the test.
     server: Option<RunningCommand>,
 }
 
@@ -91,7 +91,7 @@ impl TlsStage {
         Self { endpoint, bundle, folder, server: Some(server) }
     }
 
-    /// A command that trusts the stream's authority.
+    /// Returns a command that trusts the stream's certificate authority.
     fn command(&self, words: &str) -> Command {
         let mut command = program();
         command.args(words.split_whitespace()).args(["--endpoint", &self.endpoint]);
@@ -127,7 +127,7 @@ fn commands_reach_aws_through_the_proxy_that_the_environment_names() {
         let ran = stage.run(words, |command| {
             command.env(variable, &address);
         });
-        // `doctor` finds that there is no such application.
+        // `doctor` reports that there is no such application.
         let expected = if words.starts_with("doctor") { ran.code } else { Some(0) };
         assert_eq!(ran.code, expected, "{words}: {ran:?}");
         assert!(!ran.err.contains("nothing answers"), "{words}: {ran:?}");

@@ -1,4 +1,4 @@
-//! `anabranch put`.
+//! Tests of `anabranch put`.
 
 use crate::stage::CommandFixture;
 use serde_json::Value;
@@ -85,7 +85,7 @@ fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
 #[test]
 fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
     let stage = CommandFixture::start(&["orders:1", "other:1"]);
-    // Records of a key wait for each other, and then travel together, with a map or without.
+    // Records of a key wait for each other and are then sent together, with or without a shard map.
     let line = |n| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
     let lines: Vec<String> = (0..500).map(line).collect();
     let marked = || stage.stored("orders").iter().filter(|data| data.contains("anabranch")).count();
@@ -98,7 +98,7 @@ fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(summary["producer"], "till-7");
     assert!(marked() > 0, "no aggregate is marked");
-    // Nobody is told of the mark.
+    // Readers do not see the tag.
     let tail = stage.run("tail orders --until-caught-up --json", "").ok();
     assert_eq!(tail.out.lines().count(), 1_000);
     stage.run("cp stream:orders stream:other --aggregate --marks --producer-id copier", "").ok();

@@ -1,4 +1,4 @@
-//! What a script sees of `anabranch local` when it starts.
+//! Tests of the output of `anabranch local` at startup, as a script sees it.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn a_reader_that_closes_the_pipe_does_not_end_the_stream() {
         assert!(Instant::now() < deadline, "nobody listens on port {port}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // It listens before it prints, so it gets time to fall over its ready line.
+    // It listens before it prints, so it gets time to fail at its ready line.
     std::thread::sleep(Duration::from_millis(500));
     let ended = process.try_wait().unwrap();
     process.kill().unwrap();
@@ -38,7 +38,7 @@ fn the_exports_of_one_that_listens_everywhere_can_be_connected_to() {
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        // The note, if there is one, comes behind the five lines that every start prints.
+        // The note, if any, follows the five lines that every start prints.
         let lines = 5 + usize::from(everywhere);
         let text: Vec<_> = output.lines().take(lines).map_while(Result::ok).collect();
         process.kill().unwrap();

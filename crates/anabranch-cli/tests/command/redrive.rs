@@ -1,15 +1,16 @@
-//! Records that were put aside, and `anabranch redrive`.
+//! Tests of dead letters and `anabranch redrive`.
 
 use crate::postgres_server::Server;
 use crate::stage::{CommandFixture, CommandResult, RunningCommand, until};
 
-/// Ten records of two keys, in order.
+/// Returns ten records of two keys, in order.
 fn lines() -> String {
     let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}\n", n % 2);
     (0..10).map(line).collect()
 }
 
-/// Answers each record: those that `test` matches fail, the others are noted in the file `log`.
+/// Returns a program that fails the records matched by `test`, and logs the others in the file
+/// `log`.
 fn program(test: &str) -> String {
     format!(
         "while read -r line; do case \"$line\" in {test}) echo 'fail: not today';; \
@@ -29,7 +30,7 @@ fn redrive(stage: &CommandFixture, place: &str, test: &str) -> CommandResult {
     crate::stage::run(command, "")
 }
 
-/// The data of the records that a program has done, in order. The file goes.
+/// Returns the data of the records that a program has done, in order, and removes the log.
 fn done(stage: &CommandFixture) -> Vec<usize> {
     let path = stage.folder.path().join("log");
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -46,7 +47,7 @@ fn done_count(stage: &CommandFixture) -> usize {
     text.lines().count()
 }
 
-/// Parks the records of one key, and redrives them: some fail first, and then none does.
+/// Sets the records of one key aside and redrives them: first some fail, then none.
 fn check(stage: &CommandFixture, place: &str) {
     stage.run("put orders", &lines()).ok();
     let running = consumer(stage, place, "*k1*");
@@ -89,19 +90,19 @@ fn parked_records_of_a_database_are_redriven_in_order_until_one_fails() {
     check(&CommandFixture::start(&["orders:1"]), &format!("{}#parked", server.fresh_database()));
 }
 
-/// A redrive that is in the middle of a record keeps a second one away, and no longer than it lives.
+/// Checks that a redrive in progress excludes a second one, and only while it lives.
 fn check_alone(place: &str) {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines()).ok();
     let running = consumer(&stage, place, "*k1*");
     until("the records of the other key", || done_count(&stage) >= 5);
-    // What is behind the last parked record is done after it.
+    // A record behind the last dead letter is done after it.
     stage.run("put orders", "{\"key\":\"k0\",\"data\":\"10\"}").ok();
     until("the last record", || done_count(&stage) >= 6);
     running.stop().ok();
     let _ = done(&stage);
     let mut command = stage.command("redrive");
-    // It never answers, and ends with its input.
+    // It never answers, and exits when its input ends.
     let stuck = "read -r line; echo \"$line\" >> log; read -r next";
     command.args([place, "--exec", stuck]);
     let first = RunningCommand::start(command);

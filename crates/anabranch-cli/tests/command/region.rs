@@ -1,11 +1,11 @@
-//! Which region a call to an endpoint on this machine is signed for.
+//! Tests of the signing region for local endpoints.
 
 use crate::stage::{program, run};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use tempfile::TempDir;
 
-/// The region that the first call of a put is signed for.
+/// Returns the region for which the first call of a put is signed.
 fn signed_for(options: &[&str], variables: &[(&str, &str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());

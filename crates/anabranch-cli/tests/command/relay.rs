@@ -1,4 +1,4 @@
-//! `anabranch relay`: rows of a real PostgreSQL into a stream, and what an operator does about them.
+//! Tests of `anabranch relay` and its operator commands with a real PostgreSQL.
 
 use crate::postgres_server::Server;
 use crate::postgres_server::bouncer::Bouncer;
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A database without anything, and a stream.
+/// An empty database, and a stream.
 struct RelayFixture {
     server: Arc<Server>,
     url: String,
@@ -16,14 +16,14 @@ struct RelayFixture {
 }
 
 impl RelayFixture {
-    /// `None` where there is no PostgreSQL.
+    /// Returns `None` if PostgreSQL is not available.
     fn bare() -> Option<Self> {
         let server = Server::shared()?;
         let url = server.fresh_database();
         Some(Self { server, url, stage: CommandFixture::start(&["orders:1"]) })
     }
 
-    /// With an outbox.
+    /// Creates a database with an outbox.
     fn new() -> Option<Self> {
         let world = Self::bare()?;
         world.run("relay init").ok();
@@ -40,7 +40,7 @@ impl RelayFixture {
         run(self.command(words), "")
     }
 
-    /// Starts a relay whose records are the rows' data.
+    /// Starts a relay whose records contain only the rows' data.
     fn relay(&self) -> RunningCommand {
         let words = "relay --stream orders --format data --no-aggregation --poll 100ms";
         RunningCommand::start(self.command(words))
@@ -54,7 +54,7 @@ impl RelayFixture {
         self.sql(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')"));
     }
 
-    /// Writes a row that no stream takes.
+    /// Inserts a row that no stream accepts.
     fn insert_bad(&self, key: &str, data: &str) {
         self.sql(&format!(
             "INSERT INTO outbox (partition_key, explicit_hash_key, data) \
@@ -89,7 +89,7 @@ fn init_prints_what_it_would_run_and_makes_what_is_missing() {
     let again = world.run("relay init").ok();
     assert!(again.err.contains("nothing was missing"), "{again:?}");
     assert_eq!(world.run("relay init --print").ok().out, "");
-    // What is printed is what an operator can run.
+    // An operator can run the printed script.
     let other = RelayFixture { url: world.server.fresh_database(), ..world };
     other.sql(&script);
     let again = other.run("relay init").ok();
@@ -258,7 +258,7 @@ fn each_mistake_gets_one_line_with_the_way_out() {
 fn a_pooler_in_transaction_mode_is_refused_with_the_way_out() {
     let Some(mut world) = RelayFixture::new() else { return };
     let direct = world.url.clone();
-    // As it comes it refuses the relay's settings; told to pass over them, it lends sessions.
+    // By default it rejects the relay's settings; configured to ignore them, it pools sessions.
     for more in ["", "ignore_startup_parameters = extra_float_digits, options\n"] {
         let Some(bouncer) = Bouncer::start_with(0, more) else { return };
         world.url = bouncer.before(&direct);

@@ -1,10 +1,10 @@
-//! The table of a Java KCL application that reads several streams: leases, shards, doctor,
+//! Tests with the table of a Java KCL application for several streams: leases, shards, doctor,
 //! consume.
 
 use crate::stage::{CommandFixture, CommandResult, until};
 use serde_json::{Value, json};
 
-/// The streams, and the table as Java has it after it read them.
+/// The streams, and the table as Java leaves it after reading them.
 struct Table {
     stage: CommandFixture,
     /// KCL's id of the stream `orders`.
@@ -37,7 +37,7 @@ impl Table {
         table
     }
 
-    /// A row as KCL's serializer for several streams writes it.
+    /// Writes a row as KCL's serializer for several streams does.
     fn put_row(&self, stream: &str, shard: &str, owner: Option<&str>) {
         let name = stream.split(':').nth(1).unwrap();
         let reply = self.stage.call("ListShards", &json!({"StreamName": name}));
@@ -68,7 +68,7 @@ impl Table {
     }
 }
 
-/// KCL's id of a stream.
+/// Returns KCL's id of a stream.
 fn id(stage: &CommandFixture, stream: &str) -> String {
     let reply = stage.call("DescribeStreamSummary", &json!({"StreamName": stream}));
     let summary = &reply["StreamDescriptionSummary"];
@@ -118,7 +118,7 @@ fn shards_and_doctor_see_the_rows_of_their_stream_alone() {
     };
     let (kinds, ran) = doctor("orders");
     assert_eq!(kinds, ["dead-owner"], "{ran:?}");
-    // The mend that it names mends, and leaves the other stream alone.
+    // The suggested fix works, and leaves the other stream alone.
     table.leases("release shardId-000000000000 --yes --stream orders").ok();
     assert!(table.row(&format!("{}:shardId-000000000000", table.orders))["leaseOwner"].is_null());
     assert_eq!(doctor("orders").0, ["no-worker"]);
@@ -168,7 +168,7 @@ fn consume_reads_its_stream_of_the_table_and_leaves_the_others_alone() {
     let before = table.row(&other);
     let mut running = table.stage.spawn(&format!("consume orders {consume}"));
     running.lines(8);
-    // The rows of children are those that Java would make.
+    // The rows of the child shards match those that Java would create.
     table.stage.split("orders");
     let late = "{\"key\":\"k0\",\"data\":\"late\"}\n{\"key\":\"k1\",\"data\":\"late\"}";
     table.stage.run("put orders", late).ok();
@@ -186,7 +186,7 @@ fn consume_reads_its_stream_of_the_table_and_leaves_the_others_alone() {
     }
     assert_eq!(table.row(&other), before);
     assert!(table.row("shardId-000000000000").is_null(), "no row of the other mode");
-    // It goes on where it was, by KCL's word for the stream too.
+    // It resumes at its checkpoint, also when given KCL's id of the stream.
     table.stage.run("put orders", "{\"key\":\"k0\",\"data\":\"new\"}").ok();
     let mut running = table.stage.spawn(&format!("consume {} {consume}", table.orders));
     assert!(running.lines(1)[0].contains("\"data\":\"new\""));

@@ -1,4 +1,4 @@
-//! Help, completions and the manual page, also into a pipe that closes.
+//! Tests of help, completions and the manual page, also into a pipe that closes.
 
 use crate::stage::program;
 use std::process::{Command, Stdio};

@@ -1,12 +1,12 @@
-//! What the commands print, word by word: compared with the files beside this one.
+//! Snapshots of the commands' literal output, compared with the files in `snapshots`.
 //!
-//! `ANABRANCH_BLESS=1` writes the files anew; look at what changed before you keep it.
+//! `ANABRANCH_BLESS=1` rewrites the files. Review the changes before keeping them.
 
 use crate::stage::{CommandFixture, CommandResult, program, run, until};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Compares a text with the file of that name.
+/// Compares a text with the snapshot of that name.
 #[track_caller]
 fn check(name: &str, text: &str) {
     let path = format!("{}/tests/command/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR"));
@@ -18,7 +18,7 @@ fn check(name: &str, text: &str) {
     assert_eq!(text, expected, "{name} prints something else than {}", path.display());
 }
 
-/// Both outputs and the exit code, without what differs from run to run.
+/// Formats both outputs and the exit code, without parts that vary from run to run.
 fn shown(stage: &CommandFixture, words: &str, ran: &CommandResult) -> String {
     let mut text = format!("$ anabranch {words}\n");
     for line in ran.out.lines() {
@@ -31,7 +31,7 @@ fn shown(stage: &CommandFixture, words: &str, ran: &CommandResult) -> String {
     text
 }
 
-/// A line without times, numbers of records, names of workers, and padding.
+/// Replaces times, sequence numbers, worker names and padding in a line.
 fn normal(stage: &CommandFixture, line: &str) -> String {
     let line = line.replace(&stage.endpoint, "ENDPOINT");
     let mut text = String::new();
@@ -62,13 +62,13 @@ fn normal(stage: &CommandFixture, line: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// What a token is that differs from run to run.
+/// Classification of a token that may vary from run to run.
 enum VaryingToken {
     Plain,
     As(&'static str),
-    /// A time of day; so much of what follows belongs to it.
+    /// A time of day, with the length of its remaining text.
     Time(usize),
-    /// A span of time; so much of what follows belongs to it.
+    /// A duration, with the length of its remaining text.
     Span(usize),
 }
 
@@ -84,7 +84,7 @@ fn known(token: &str, after: &str, before: Option<char>) -> VaryingToken {
     if !digits {
         return VaryingToken::Plain;
     }
-    // 2026-05-01T12:00:00.250Z
+    // Example: 2026-05-01T12:00:00.250Z
     if token.len() == 4
         && after.starts_with('-')
         && let Some(end) = after.find('Z').filter(|end| *end == 19)
@@ -108,7 +108,7 @@ fn known(token: &str, after: &str, before: Option<char>) -> VaryingToken {
     }
 }
 
-/// A stream of three generations, and an application that has read the first.
+/// Returns a stream of three generations, and an application that has read the first.
 fn stage() -> CommandFixture {
     let stage = CommandFixture::start(&["orders:1", "clicks:1"]);
     stage.run("put orders --lines --key k", "1\n2\n3\n").ok();
@@ -153,7 +153,7 @@ fn what_a_doctor_says_of_a_worker_that_was_killed() {
         stage.spawn("consume orders --app app --leases sqlite:leases.db --lease-time 2s");
     running.lines(2);
     let doctor = "doctor orders app --leases sqlite:leases.db --watch 2s";
-    // The parent's end and the children's owners are written behind the records.
+    // The parent's end and the children's owners are written after the records.
     let mut well = None;
     until("a healthy application", || {
         let ran = stage.run(doctor, "");
@@ -228,7 +228,7 @@ fn mistakes_and_the_way_out_of_them() {
     check("mistakes", &all);
 }
 
-/// Runs a command in a terminal of so many columns, and gives the lines that it printed.
+/// Runs a command in a terminal with `columns` columns, and returns the lines printed.
 fn in_terminal(stage: &CommandFixture, words: &str, columns: usize) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_anabranch");
     let line = format!("stty cols {columns} rows 40; {program} {words}");
@@ -252,7 +252,7 @@ fn tables_are_as_wide_as_the_terminal_and_no_line_of_them_wraps() {
         for words in [shards, "leases app --leases sqlite:leases.db"] {
             let lines = in_terminal(&stage, words, columns);
             assert!(lines.len() >= 3, "{words}: {lines:?}");
-            // The line above a table is a sentence.
+            // The line above a table is a sentence and may be longer.
             for line in &lines[1..] {
                 assert!(line.chars().count() <= columns, "{columns}: {lines:#?}");
             }

@@ -1,4 +1,4 @@
-//! A local stream as a process, and commands against it.
+//! Fixture: a local stream in its own process, and commands against it.
 
 use crate::killed::Client;
 use serde_json::{Value, json};
@@ -7,21 +7,21 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up.
+/// Time limit for any wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The stream, and a folder for files.
+/// A local stream, and a folder for files.
 pub(crate) struct CommandFixture {
     server: Child,
-    /// Its address.
+    /// Endpoint URL.
     pub(crate) endpoint: String,
-    /// Where files go.
+    /// Working folder of the commands.
     pub(crate) folder: TempDir,
     /// Kept open: the server writes to it.
     _output: BufReader<ChildStdout>,
 }
 
-/// What a command came to.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
@@ -38,7 +38,7 @@ impl CommandResult {
         }
     }
 
-    /// Whether it ended well. Shows what it said if not.
+    /// Returns the result if the exit code is 0. Panics with the output otherwise.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -46,7 +46,7 @@ impl CommandResult {
     }
 }
 
-/// The program, in an environment without any account.
+/// Returns the program, in an environment without an AWS account.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -55,12 +55,12 @@ pub(crate) fn program() -> Command {
 }
 
 impl CommandFixture {
-    /// Starts a local stream with these streams, such as `orders:4`.
+    /// Starts a local stream server with these streams, such as `orders:4`.
     pub(crate) fn start(streams: &[&str]) -> Self {
         Self::start_with(streams, &[])
     }
 
-    /// The same, with more options.
+    /// Starts a local stream server with more options.
     pub(crate) fn start_with(streams: &[&str], options: &[&str]) -> Self {
         let mut command = program();
         command.args(["local", "--port", "0", "--state-delay", "0"]).args(options);
@@ -75,7 +75,7 @@ impl CommandFixture {
         Self { server, endpoint, folder: TempDir::new().unwrap(), _output: output }
     }
 
-    /// A command against the stream.
+    /// Returns a command against the stream.
     pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = program();
         command.args(words.split_whitespace()).current_dir(self.folder.path());
@@ -88,32 +88,32 @@ impl CommandFixture {
         run(self.command(words), input)
     }
 
-    /// Starts a command that runs on.
+    /// Starts a long-running command.
     pub(crate) fn spawn(&self, words: &str) -> RunningCommand {
         RunningCommand::start(self.command(words))
     }
 
-    /// Asks the stream directly.
+    /// Calls the stream's API directly.
     pub(crate) fn call(&self, operation: &str, body: &Value) -> Value {
         let address = self.endpoint.rsplit('/').next().unwrap();
         Client::connect(address).unwrap().call(operation, body).unwrap()
     }
 
-    /// Asks the tables directly.
+    /// Calls the DynamoDB API directly.
     pub(crate) fn dynamodb(&self, operation: &str, body: &Value) -> Value {
         let address = self.endpoint.rsplit('/').next().unwrap();
         let target = format!("DynamoDB_20120810.{operation}");
         Client::connect(address).unwrap().send("1.0", &target, body).unwrap()
     }
 
-    /// Has calls of the stream go wrong from now on.
+    /// Injects a fault into the stream's calls.
     pub(crate) fn fault(&self, rule: &Value) {
         let address = self.endpoint.rsplit('/').next().unwrap();
         let added = Client::connect(address).unwrap().post("/_anabranch/faults", "", rule).unwrap();
         assert!(added["id"].is_u64(), "{added}");
     }
 
-    /// Every record of a stream as it is stored, by shard and in order: the data.
+    /// Returns the data of every stored record of a stream, by shard and in order.
     pub(crate) fn stored(&self, stream: &str) -> Vec<String> {
         let shards = self.call("ListShards", &json!({"StreamName": stream}))["Shards"].clone();
         let mut data = Vec::new();
@@ -136,7 +136,7 @@ impl CommandFixture {
         data
     }
 
-    /// How many records the first shard of a stream holds. Shards need not be listed for it.
+    /// Returns the number of records in the first shard of a stream, without listing the shards.
     pub(crate) fn records_of_first_shard(&self, stream: &str) -> usize {
         let ask = json!({"StreamName": stream, "ShardId": "shardId-000000000000",
                          "ShardIteratorType": "TRIM_HORIZON"});
@@ -179,14 +179,14 @@ pub(crate) fn run(mut command: Command, input: &str) -> CommandResult {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // A command that refuses its options reads nothing.
+    // A command that rejects its options reads no input.
     let writing = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let ran = CommandResult::of(child.wait_with_output().unwrap());
     writing.join().unwrap();
     ran
 }
 
-/// A command that runs on, and the lines that it prints.
+/// A running command, and its output.
 pub(crate) struct RunningCommand {
     pub(crate) child: Child,
     pub(crate) out: BufReader<ChildStdout>,
@@ -204,7 +204,7 @@ impl RunningCommand {
         Self { child, out }
     }
 
-    /// The next lines that it prints.
+    /// Returns the next output lines.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         (0..count)
             .map(|_| {
@@ -223,13 +223,13 @@ impl RunningCommand {
         );
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops it gracefully and waits for its exit.
     pub(crate) fn stop(self) -> CommandResult {
         self.signal("TERM");
         self.wait()
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub(crate) fn wait(mut self) -> CommandResult {
         let mut out = String::new();
         std::io::Read::read_to_string(&mut self.out, &mut out).unwrap();
@@ -239,7 +239,7 @@ impl RunningCommand {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! Stops at the edges: nothing good is put aside, no stop takes longer than its grace, and the exit
-//! code says what is left.
+//! Tests of stops in corner cases: no valid record becomes a dead letter, no stop exceeds its grace
+//! period, and the exit code reports what is left.
 
 use crate::stage::{CommandFixture, CommandResult, RunningCommand, program, until};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn file(stage: &CommandFixture, name: &str) -> String {
     std::fs::read_to_string(stage.folder.path().join(name)).unwrap_or_default()
 }
 
-/// What is printed by a consumer that ends when everything is done.
+/// Returns the output of a consumer that stops when everything is done.
 fn rest(stage: &CommandFixture, count: usize) -> Vec<String> {
     let mut running = stage.spawn(&format!("{CONSUME} --json"));
     let lines = running.lines(count);
@@ -24,7 +24,7 @@ fn rest(stage: &CommandFixture, count: usize) -> Vec<String> {
     lines
 }
 
-/// A consumer with this program, whose output is of no interest.
+/// Starts a consumer with this program, whose output is ignored.
 fn with_program(stage: &CommandFixture, words: &str, exec: &str) -> RunningCommand {
     let mut command = stage.command(words);
     command.args(["--exec", exec]);
@@ -52,7 +52,8 @@ fn nothing_is_put_aside_because_the_reader_closed_the_pipe() {
 fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(12)).ok();
-    // It is told to end twice, can't be run once, and ends by itself after each third record.
+    // It is told to exit twice, can't be run once, and then exits by itself after each third
+    // record.
     let program = "echo x >> starts; case $(wc -l < starts) in \
                    1) read l; kill -TERM $$; sleep 9;; 2) read l; kill -HUP $$; sleep 9;; \
                    3) read l; exec ./missing;; \
@@ -71,7 +72,7 @@ fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
     let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 > /dev/null & wait";
     let running = with_program(&stage, PARKS, program);
     until("the program", || file(&stage, "pid").ends_with('\n'));
-    // The program hears it a little earlier.
+    // The program receives the signal slightly earlier.
     let killed = Command::new("kill").args(["-TERM", file(&stage, "pid").trim()]).status();
     assert!(killed.unwrap().success());
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -96,7 +97,7 @@ fn a_program_that_falls_over_a_record_has_it_put_aside() {
 fn a_record_that_is_broken_off_at_the_end_of_the_grace_is_named_and_comes_again() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(1)).ok();
-    // It neither answers nor hears that it is to end, and starts somebody who does not either.
+    // It neither answers nor reacts to signals, and starts a process that does not either.
     let program = "trap '' TERM INT HUP; echo > begun; (trap '' TERM; sleep 1000) & sleep 1000";
     let running = with_program(&stage, &format!("{CONSUME} --grace 1s"), program);
     until("the program", || !file(&stage, "begun").is_empty());
@@ -128,7 +129,7 @@ fn a_reader_that_takes_nothing_does_not_hold_up_a_stop() {
     ends("tail orders --since trim", 0);
 }
 
-/// Closes the terminal of a command, as often as terminals do that.
+/// Closes the terminal of a command, with repeated SIGHUPs as terminals send them.
 fn hang_up(running: &RunningCommand) {
     running.signal("HUP");
     running.signal("HUP");
@@ -153,7 +154,7 @@ fn a_terminal_that_is_closed_stops_everything_in_order() {
     until("the copy", || stage.stored("other").len() == 3);
     hang_up(&running);
     running.wait().ok();
-    // What is under way is waited for, whatever a terminal sends.
+    // Records in progress are awaited, whatever a terminal sends.
     stage.run("put orders", &lines(1)).ok();
     let program = "read l; echo > begun; sleep 1; echo ok; cat";
     let running = with_program(&stage, CONSUME, program);
@@ -207,7 +208,7 @@ fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
     let ran = running.stop().ok();
     assert!(ran.err.contains("30 records of orders are in copied"), "{ran:?}");
     assert_eq!(file(&stage, "copied").lines().count(), 30);
-    // Whoever does not follow had not come to the end; nor has one whose records have no place.
+    // A copy without --follow had not reached the end. With it, some records have no place.
     stage.fault(&serde_json::json!({"effect": "Throttle", "operation": "PutRecords"}));
     for words in ["cp stream:orders stream:other", "cp stream:orders stream:other --follow"] {
         let running = stage.spawn(words);
@@ -220,7 +221,7 @@ fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
     }
 }
 
-/// The append waits in a thread that no signal ends, as on a disk that hangs.
+/// The append blocks in a thread that no signal ends, as on a hanging disk.
 #[test]
 fn a_file_for_dead_letters_that_hangs_does_not_hold_up_the_end() {
     let stage = CommandFixture::start(&["orders:1"]);
@@ -229,12 +230,12 @@ fn a_file_for_dead_letters_that_hangs_does_not_hold_up_the_end() {
     parked.lock().unwrap();
     let running = with_program(&stage, &format!("{PARKS} --grace 1s"), "echo > begun; exit 1");
     until("the program", || !file(&stage, "begun").is_empty());
-    // The append begins soon after.
+    // The append starts soon after.
     std::thread::sleep(std::time::Duration::from_secs(1));
     let asked = std::time::Instant::now();
     let ran = running.stop();
     assert!(asked.elapsed() < std::time::Duration::from_secs(6), "{:?}", asked.elapsed());
-    // Its handler had ended, so nothing was broken off; it is not done either.
+    // Its handler had ended, so nothing was interrupted, but the record is not done either.
     let ran = ran.ok();
     assert_eq!(file(&stage, "parked"), "", "{ran:?}");
     drop(parked);

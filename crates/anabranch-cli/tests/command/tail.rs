@@ -1,4 +1,4 @@
-//! `anabranch tail` and `anabranch cp`.
+//! Tests of `anabranch tail` and `anabranch cp`.
 
 use crate::stage::CommandFixture;
 use serde_json::Value;
@@ -103,7 +103,7 @@ fn a_stream_is_not_copied_into_itself_by_whatever_name() {
         assert!(ran.err.contains("into itself"), "{to}: {ran:?}");
     }
     assert_eq!(stage.stored("orders").len(), 5);
-    // A stream of the same name elsewhere is another one.
+    // A stream of the same name at another endpoint is a different one.
     let other = CommandFixture::start(&["orders:1"]);
     let ran =
         stage.run(&format!("cp stream:orders stream:orders --to-endpoint {}", other.endpoint), "");
@@ -111,7 +111,7 @@ fn a_stream_is_not_copied_into_itself_by_whatever_name() {
     assert_eq!(other.stored("orders").len(), 5);
 }
 
-/// Bytes as a field of a protobuf message.
+/// Encodes bytes as a protobuf field.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
 }
@@ -120,7 +120,8 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 fn a_copy_without_what_a_damaged_aggregate_held_says_how_much_is_missing() {
     let stage = CommandFixture::start(&["orders:1", "again:1"]);
     let record = |key: u8, data: &[u8]| field(3, &[&[8, key], &field(3, data)[..]].concat());
-    // The third record has a key that the aggregate lacks: from there on nothing can be read.
+    // The third record refers to a key that the aggregate lacks. It and those after it can't be
+    // decoded.
     let message =
         [field(1, b"k"), record(0, b"1"), record(0, b"2"), record(9, b"3"), record(0, b"4")]
             .concat();
@@ -137,7 +138,7 @@ fn a_copy_without_what_a_damaged_aggregate_held_says_how_much_is_missing() {
         assert!(ran.err.contains(said), "{to}: {ran:?}");
     }
     let mut copied = stage.stored("again");
-    // The last one is of another key.
+    // The last one has another key.
     copied.sort();
     assert_eq!(copied, ["1", "2", "5"]);
 }

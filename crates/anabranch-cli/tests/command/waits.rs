@@ -1,4 +1,5 @@
-//! Services that say nothing: who is waited for is told, and the end is an error with a way out.
+//! Tests with services that never answer: a notice names the service, and the final error suggests
+//! a remedy.
 
 use crate::stage::{CommandFixture, RunningCommand, program, until};
 use serde_json::json;
@@ -7,7 +8,7 @@ use std::net::TcpListener;
 
 #[test]
 fn whoever_waits_for_a_service_that_never_answers_is_told_whom_and_what_for() {
-    // Connections come about, and nobody ever takes them.
+    // Connections are established but never accepted.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     for (words, call) in [

@@ -1,4 +1,4 @@
-//! Being the newcomer: every mistake gets one line with the way out, and nothing is written.
+//! Tests of user mistakes: each yields one line with a remedy, and nothing is written.
 
 use crate::stage::{CommandFixture, CommandResult, program, run};
 use std::net::TcpListener;
@@ -41,7 +41,7 @@ fn without_region_or_credentials_it_says_what_to_do_next() {
 fn an_endpoint_where_nobody_listens_is_named() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let endpoint = format!("http://127.0.0.1:{port}");
-    // It needs neither credentials nor a region, whichever of them are there.
+    // It needs neither credentials nor a region, with or without credentials in the environment.
     for variables in [&[][..], &[("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")]]
     {
         let mut command = program();

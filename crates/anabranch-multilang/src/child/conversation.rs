@@ -1,4 +1,4 @@
-//! Asking a child, and answering its checkpoints until it has done what it was asked.
+//! Requests to a child, and replies to its checkpoints until it has completed the request.
 
 use super::Child;
 use crate::protocol::{Action, CheckpointReply, FromChild, ToChild};
@@ -6,29 +6,29 @@ use crate::session::{ChildCheckpoint, ChildFault, SHUTDOWN, SessionStep};
 use anabranch::clock::Clock;
 use tokio::sync::mpsc;
 
-/// How long the last words of a child that has ended are waited for. Its output may stay open: those
-/// whom it started hold it too.
+/// Time to wait for the last messages of a child that has ended. Its output may stay open, because
+/// processes that it started inherit it.
 const LAST_WORDS_MS: u64 = 1_000;
 
-/// Who writes the checkpoints of a child down. The error is the name of Java's exception.
+/// Writes the checkpoints of a child. Errors carry the name of Java's exception.
 pub trait CheckpointWriter {
-    /// Writes it down.
+    /// Writes the checkpoint.
     fn write_checkpoint(
         &mut self,
         wanted: &ChildCheckpoint,
     ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// An answer that a child waits for, whoever asked it something meanwhile.
+/// A reply that the child is still waiting for, across later requests.
 #[derive(Debug)]
 pub(super) struct PendingReply {
-    /// What it wanted.
+    /// The checkpoint it requested.
     wanted: ChildCheckpoint,
-    /// Java's name for why not.
+    /// Name of Java's exception, if the checkpoint failed.
     error: Option<String>,
 }
 
-/// Where no checkpoint is allowed.
+/// Rejects every checkpoint, for times at which none is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct NoCheckpoints;
 
@@ -39,20 +39,21 @@ impl CheckpointWriter for NoCheckpoints {
 }
 
 impl Child {
-    /// Asks, and waits until it is done. After a fault the child has to go.
+    /// Sends a request and waits until the child has completed it. After a fault the child must be
+    /// killed.
     ///
-    /// Dropped on the way, the question stays open: [`Child::finish`] waits for its answer.
+    /// If the future is dropped, the request stays open: [`Child::finish`] waits for its answer.
     pub async fn ask(
         &mut self,
         request: ToChild,
         checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), ChildFault> {
-        // One question at a time: of two, nobody could tell which one was answered.
+        // One request at a time: with two, an answer could not be assigned.
         if self.session.open_action().is_some() {
             self.finish().await?;
         }
         self.send_pending_reply().await?;
-        // What it said unasked must not count as the answer to what it is asked now.
+        // Unsolicited messages must not count as an answer to this request.
         while let Ok(message) = self.messages.try_recv() {
             self.on_message(message, &mut NoCheckpoints).await?;
         }
@@ -61,8 +62,8 @@ impl Child {
         self.answered(checkpoints).await
     }
 
-    /// Waits for the answer to a question that was left open. Its checkpoints are refused, and one
-    /// that was being written is answered first: the child waits for it.
+    /// Waits for the answer to an open request. Rejects its checkpoints. A checkpoint that was
+    /// being written is answered first, because the child waits for it.
     pub async fn finish(&mut self) -> Result<(), ChildFault> {
         self.session.forbid_checkpoints();
         self.send_pending_reply().await?;
@@ -75,7 +76,7 @@ impl Child {
     ) -> Result<(), ChildFault> {
         let clock = self.clock.clone();
         let patience_ms = self.settings.silence_ms;
-        // Until when the last words of one that has ended are waited for.
+        // Deadline for the last messages of an ended child.
         let mut over_ms = None;
         while let Some(asked) = self.session.open_action() {
             let silent_ms = patience_ms.map(|ms| clock.now_ms().saturating_add(ms));
@@ -86,7 +87,7 @@ impl Child {
                     over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
                     continue;
                 }
-                // It lives, but closed its input: it will never hear what it was asked.
+                // The child is alive but has closed its input, so it can't receive the request.
                 () = wait_unread(self.lines.as_ref()), if over_ms.is_none() => {
                     over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
                     continue;
@@ -123,7 +124,7 @@ impl Child {
                 self.send_pending_reply().await
             }
             SessionStep::Checkpoint(wanted) => {
-                // Whoever gives up the writing does so because the lease goes.
+                // The write is only cancelled when the lease is being lost.
                 let lost = Some(SHUTDOWN.to_owned());
                 self.owed = Some(PendingReply { wanted: wanted.clone(), error: lost });
                 let error = checkpoints.write_checkpoint(&wanted).await.err();
@@ -133,7 +134,7 @@ impl Child {
         }
     }
 
-    /// Gives the child the answer that it waits for.
+    /// Sends the reply that the child waits for.
     async fn send_pending_reply(&mut self) -> Result<(), ChildFault> {
         let Some(PendingReply { wanted, error }) = &self.owed else { return Ok(()) };
         let reply = CheckpointReply {
@@ -155,7 +156,7 @@ impl Child {
                 let sending = lines.send(line);
                 match self.settings.silence_ms {
                     None => sending.await.is_ok(),
-                    // A child that reads nothing is as silent as one that says nothing.
+                    // A child that reads nothing counts as silent too.
                     Some(silence_ms) => tokio::select! {
                         biased;
                         sent = sending => sent.is_ok(),
@@ -171,7 +172,7 @@ impl Child {
     }
 }
 
-/// Waits until that moment, or for ever.
+/// Waits until that moment. Waits forever for `None`.
 async fn wait_until(clock: &Clock, moment_ms: Option<u64>) {
     match moment_ms {
         Some(ms) => clock.sleep_until(ms).await,
@@ -179,7 +180,7 @@ async fn wait_until(clock: &Clock, moment_ms: Option<u64>) {
     }
 }
 
-/// Waits until nobody reads the lines any more.
+/// Waits until the reader of the lines is gone.
 async fn wait_unread(lines: Option<&mpsc::Sender<Vec<u8>>>) {
     match lines {
         Some(lines) => lines.closed().await,

@@ -1,4 +1,4 @@
-//! How a child ends: by itself when its input is closed, or killed; reaped in any case.
+//! End of a child: it exits when its input is closed or is killed, and is always reaped.
 
 use super::{Child, NoCheckpoints};
 use crate::process_group;
@@ -6,17 +6,17 @@ use crate::protocol::{Action, ShutdownMessages, ToChild};
 use crate::session::ChildFault;
 use std::process::ExitStatus;
 
-/// How long the exit of a child is waited for that has closed its output.
+/// Time to wait for the exit of a child that has closed its output.
 const REAP_MS: u64 = 1_000;
 
 impl Child {
-    /// Closes its input and waits until it ends; kills it if that takes too long.
+    /// Closes the child's input and waits until it exits. Kills it after `exit_ms`.
     pub async fn close(mut self) {
         self.lines = None;
         let (exit_ms, clock) = (self.settings.exit_ms, self.clock.clone());
         let ended = async {
             loop {
-                // What it still says is read, so that it can't hang on a full pipe.
+                // Keep reading its output, so that it can't block on a full pipe.
                 tokio::select! {
                     biased;
                     _ = self.process.wait() => return,
@@ -37,8 +37,8 @@ impl Child {
         self.kill().await;
     }
 
-    /// Parts with it: it ends what it was asked when the lease went, and is told that it is lost.
-    /// One that is at fault, or takes too long, is killed; else it has only to end.
+    /// Lets the child finish its open request and notifies it of the lost lease. Returns the child
+    /// if it only has to exit. Kills it after a fault or a timeout.
     pub(crate) async fn release(mut self, messages: ShutdownMessages) -> Option<Self> {
         let Err(fault) = self.notify_lease_lost(messages).await else { return Some(self) };
         let (shard, pid) = (&*self.shard, self.pid);
@@ -47,7 +47,7 @@ impl Child {
         None
     }
 
-    /// It has as long to end what it is at and to hear of the loss as it has for its end.
+    /// Completes the open request and the notification together within `exit_ms`.
     pub(super) async fn notify_lease_lost(
         &mut self,
         messages: ShutdownMessages,
@@ -65,15 +65,15 @@ impl Child {
         Err(ChildFault::Late { asked: self.session.open_action().unwrap_or(Action::LeaseLost), ms })
     }
 
-    /// Kills it and all that it started, and waits until it is gone.
+    /// Kills the child and all processes it started, and waits until it has exited.
     pub async fn kill(mut self) {
-        // The group at once, and again when it is dropped: what was started in between is in it too.
+        // Kill the group now, and again on drop: processes started in between belong to it too.
         process_group::kill_group(self.pid);
-        // It can fail only where the process has ended already.
+        // This fails only if the process has already ended.
         let _ = self.process.kill().await;
     }
 
-    /// The fault of a child whose output has ended.
+    /// Returns the fault of a child whose output has ended.
     pub(super) async fn exit_fault(&mut self, asked: Action) -> ChildFault {
         let clock = self.clock.clone();
         let status = tokio::select! {

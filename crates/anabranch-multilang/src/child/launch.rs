@@ -1,4 +1,4 @@
-//! How a child is started.
+//! Start of a child process and its pipe tasks.
 
 use super::conversation::PendingReply;
 use super::output::{self, OutputSource};
@@ -14,56 +14,53 @@ use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Messages that may wait until the daemon has time for them. A child waits for each answer.
+/// Capacity for messages that the daemon has not handled yet. A child waits for each answer.
 const MESSAGES_WAITING: usize = 16;
-/// Lines that may wait for the child. One question and one answer to a checkpoint are all there is.
+/// Capacity for lines to the child. At most one request and one checkpoint reply are pending.
 const LINES_WAITING: usize = 2;
 
-/// What every child of a daemon is given.
+/// Settings shared by all children of a daemon.
 #[derive(Clone, Debug)]
 pub struct ChildSettings {
-    /// The program and its arguments.
+    /// Program and its arguments.
     pub command: Vec<String>,
-    /// The longest silence of a child that was asked something. `None` is for ever.
+    /// Longest silence of a child with an open request, in ms. `None` means no limit.
     pub silence_ms: Option<u64>,
-    /// How long a child may take to end after its input was closed, before it is killed.
+    /// Time for a child to exit after its input was closed, in ms. It is then killed.
     pub exit_ms: u64,
-    /// Whether what it prints to standard error goes to the daemon's own, as it is.
+    /// True if standard error is inherited from the daemon. Otherwise it is logged.
     pub inherit_stderr: bool,
 }
 
-/// A running child. Dropped, it is killed, and all that it started.
+/// A running child. Dropping it kills it and all processes it started.
 #[derive(Debug)]
 pub struct Child {
-    /// Its shard.
     pub(super) shard: Arc<str>,
-    /// Its process id.
     pub(super) pid: u32,
-    /// The process.
     pub(super) process: tokio::process::Child,
-    /// Lines on their way to it. Gone when its input is closed.
+    /// Queue of lines for its input. `None` once the input is closed.
     pub(super) lines: Option<mpsc::Sender<Vec<u8>>>,
-    /// What it says.
+    /// Messages from the child.
     pub(super) messages: mpsc::Receiver<FromChild>,
-    /// What it was asked.
+    /// State of the open request.
     pub(super) session: ChildSession,
-    /// The answer to a checkpoint that it has not got yet.
+    /// Reply to a checkpoint that was not sent yet.
     pub(super) owed: Option<PendingReply>,
-    /// The tasks at its pipes. They end with it.
+    /// Pipe tasks, aborted with the child.
     #[expect(dead_code, reason = "held, so that the tasks have an owner")]
     pub(super) pipes: JoinSet<()>,
-    /// What it was started with.
     pub(super) settings: Arc<ChildSettings>,
-    /// Where time-outs are counted.
+    /// Clock for timeouts.
     pub(super) clock: Clock,
-    /// Counts it among those that live.
+    /// Registration among the running children.
     pub(super) life: Option<ChildGuard>,
-    /// Whether it ended by itself when it was to. What it left running is its own affair then.
+    /// True if it exited by itself when asked to. Processes that it left running are then not
+    /// killed.
     pub(super) ended_in_order: bool,
 }
 
 impl ChildSettings {
-    /// The words of an `executableName`: split at spaces, nothing is quoted, as in Java.
+    /// Splits an `executableName` into words at spaces, without quoting, as Java does.
     pub fn words(executable: &str) -> Vec<String> {
         executable.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
@@ -119,13 +116,13 @@ impl Child {
         })
     }
 
-    /// The same child, which can be killed with all that live.
+    /// Registers the child in `living`, so that it can be killed together with all others.
     pub(crate) fn registered_in(mut self, living: &ChildRegistry) -> Self {
         self.life = Some(living.register(self.pid));
         self
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -133,7 +130,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // A wrapper that does not `exec` has the real worker in its group; the runtime kills only
+        // A wrapper that does not `exec` has the real worker in its group. The runtime kills only
         // the wrapper.
         if !self.ended_in_order {
             process_group::kill_group(self.pid);
@@ -141,8 +138,9 @@ impl Drop for Child {
     }
 }
 
-/// Writes whole lines: whoever gives one may be dropped, and no half of it stays in the pipe. Ends
-/// and so closes the pipe when no more lines can come, or when nobody reads it.
+/// Writes lines to the pipe, each as a whole: a sender that is cancelled leaves no partial line in
+/// the pipe. Returns, and so closes the pipe, when no more lines can come or the child closes its
+/// end.
 async fn write_lines(mut pipe: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = lines.recv().await {
         if pipe.write_all(&line).await.is_err() || pipe.flush().await.is_err() {

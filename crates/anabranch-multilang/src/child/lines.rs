@@ -1,28 +1,28 @@
-//! Lines out of a stream of bytes, with a bound on what a line may take.
+//! Splitter of a byte stream into lines of bounded length.
 
-/// The longest line that is kept. A message of the protocol has a few hundred bytes.
+/// Longest line that is kept. A protocol message has a few hundred bytes.
 pub const LINE_MAX_BYTES: usize = 64 * 1024;
 
-/// Cuts bytes into lines. It never keeps more than [`LINE_MAX_BYTES`].
+/// Splits bytes into lines. Buffers at most [`LINE_MAX_BYTES`].
 #[derive(Debug, Default)]
 pub struct LineSplitter {
-    /// The start of the line that is not over yet.
+    /// Start of the incomplete line.
     kept: Vec<u8>,
-    /// Bytes of it that were too many to keep.
+    /// Number of its bytes that exceeded the limit and were dropped.
     cut: usize,
 }
 
-/// One line.
+/// A line of output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SplitLine {
-    /// The line, or its start, without its end. Bytes that are not UTF-8 are replaced.
+    /// The line, possibly truncated, without its line break. Invalid UTF-8 is replaced.
     pub text: String,
-    /// Bytes that were cut off because the line was too long.
+    /// Number of bytes dropped because the line was too long.
     pub cut: usize,
 }
 
 impl LineSplitter {
-    /// Takes bytes, and gives each line that they complete to `line`.
+    /// Adds bytes, and passes each line that they complete to `line`.
     pub fn push(&mut self, bytes: &[u8], mut line: impl FnMut(SplitLine)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
@@ -33,13 +33,13 @@ impl LineSplitter {
         self.keep(rest);
     }
 
-    /// What is left when no more bytes come.
+    /// Returns the incomplete line after the end of input.
     pub fn finish(&mut self) -> Option<SplitLine> {
         let nothing = self.kept.is_empty() && self.cut == 0;
         (!nothing).then(|| self.take())
     }
 
-    /// Bytes of the line that is not over yet.
+    /// Returns the number of buffered bytes of the incomplete line.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -57,7 +57,7 @@ impl LineSplitter {
         }
         let text = String::from_utf8_lossy(&self.kept).into_owned();
         let cut = std::mem::take(&mut self.cut);
-        // One long line must not hold its memory for the rest of the child's life.
+        // A long line must not hold its memory for the rest of the child's life.
         self.kept = Vec::new();
         SplitLine { text, cut }
     }

@@ -1,9 +1,10 @@
-//! A child: the worker's process for one shard, its pipes, and its end.
+//! Child process that handles one shard: its pipes, its requests and its end.
 //!
 //! ```text
-//! ask(Request) ─► writer task ─► stdin ┐            ┌─ stderr ─► log
-//!                                      └► process ──┤
-//! Step ◄─ Session ◄─ FromChild ◄─ bounded channel ◄─┴─ stdout ─► lines ─► hear ─ prints ─► log
+//! ask(ToChild) ─► write_lines ─► stdin ─► process
+//! process ─► stdout ─► listen ─┬─ FromChild ─► bounded channel ─► ChildSession ─► SessionStep
+//!                              └─ other output ─► log
+//! process ─► stderr ─► log_errors ─► log
 //! ```
 
 mod lines;

@@ -1,4 +1,5 @@
-//! What a child prints: messages go up, everything else goes into the log, with shard and pid.
+//! Output of a child: protocol messages are forwarded, and other output is logged with shard and
+//! pid.
 
 use super::lines::{LineSplitter, SplitLine};
 use crate::protocol::{ChildLine, FromChild, parse};
@@ -7,24 +8,23 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-/// How much is read of a pipe at once. Messages are short, and each child has two of these.
+/// Size of one read from a pipe. Messages are short, and each child needs two buffers.
 const READ_BYTES: usize = 4 * 1024;
-/// How much of a printed line is logged at once.
+/// Size at which a long line on standard error is logged in pieces.
 const LOGGED_CHARS: usize = 4_000;
-/// How long an unfinished line on standard error waits for its end.
+/// Time after which an incomplete line on standard error is logged.
 const QUIET_MS: u64 = 500;
 
-/// Whose output it is.
+/// Child that produced the output.
 #[derive(Clone, Debug)]
 pub(super) struct OutputSource {
-    /// The shard.
     pub(super) shard: Arc<str>,
-    /// The process.
+    /// Process id.
     pub(super) pid: u32,
 }
 
-/// Reads standard output until its end. Waits while nobody takes the messages, so that a child
-/// that floods its output has to wait too.
+/// Reads standard output until its end. Blocks while the message channel is full, so that a child
+/// that floods its output is throttled.
 pub(super) async fn listen(
     mut pipe: impl AsyncRead + Unpin,
     source: OutputSource,
@@ -44,7 +44,7 @@ pub(super) async fn listen(
             }
         };
         for line in heard {
-            // What was cut is no message, however it begins.
+            // A truncated line is never a message.
             match if line.cut > 0 { ChildLine::Print } else { parse(&line.text) } {
                 ChildLine::Blank => {}
                 ChildLine::Print => source.log("stdout", &line),
@@ -61,8 +61,8 @@ pub(super) async fn listen(
     }
 }
 
-/// Logs standard error until its end. Programs print without ending the line, so what stands there
-/// for a while is logged as it is, and a long line in pieces.
+/// Logs standard error until its end. Programs print prompts without a line break, so an incomplete
+/// line is logged after a pause, and a long line in pieces.
 pub(super) async fn log_errors(
     mut pipe: impl AsyncRead + Unpin,
     source: OutputSource,

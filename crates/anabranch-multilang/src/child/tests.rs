@@ -1,4 +1,4 @@
-//! Real children, written in shell: well-behaved ones and all others.
+//! Tests with real children, written in shell: well-behaved and faulty ones.
 
 use super::*;
 use crate::protocol::{Action, ShutdownMessages, ToChild};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const SHARD: &str = "shardId-000000000000";
 
-/// Answers every question as it should.
+/// Answers every request correctly.
 const GOOD: &str = r#"while read -r line; do
     action=$(printf '%s' "$line" | sed 's/.*{"action":"\([a-zA-Z]*\)".*/\1/')
     printf '\n{"action": "status", "responseFor": "%s"}\n' "$action"
@@ -32,7 +32,7 @@ fn initialize() -> ToChild {
     ToChild::initialize(SHARD, Position::TrimHorizon)
 }
 
-/// Writes down what it is asked, and is throttled at the one with this index, from 1.
+/// Records the requested checkpoints, and rejects the one with this number, starting at 1.
 #[derive(Default)]
 struct Notes {
     wanted: Vec<ChildCheckpoint>,
@@ -66,7 +66,7 @@ async fn a_child_answers_one_question_after_another_and_ends_when_its_input_is_c
 
 #[tokio::test]
 async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
-    // It ends with what it was answered as its exit code: 3 if the error was the one named.
+    // The child exits with code 3 if the expected replies arrive.
     let script = r#"
         read -r line
         echo '{"action":"checkpoint","sequenceNumber":"12","subSequenceNumber":3}'
@@ -90,7 +90,7 @@ async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
     assert_eq!(notes.wanted, [first, all]);
 }
 
-/// A child that runs `script` and is asked to initialize is at fault with these words.
+/// Checks that a child that runs `script` fails with this message when asked to initialize.
 async fn check_fault(script: &str, silence_ms: Option<u64>, expected: &str) {
     let settings = settings(script, silence_ms);
     let mut child = Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
@@ -116,7 +116,7 @@ async fn a_child_that_breaks_the_protocol_is_at_fault() {
         "asked for initialize, it answered nothing",
     )
     .await;
-    // Half a message at the end is none.
+    // Half a message at the end does not count.
     check_fault(
         r#"read -r line; printf '{"action":"status","responseFor":"init'; exit 0"#,
         None,
@@ -129,7 +129,7 @@ async fn a_child_that_breaks_the_protocol_is_at_fault() {
         "it did not answer initialize within 1 s (timeoutInSeconds)",
     )
     .await;
-    // One that only prints is as silent as one that says nothing.
+    // A child that only prints counts as silent.
     check_fault(
         "while :; do echo noise; sleep 0.05; done",
         Some(1_000),
@@ -161,7 +161,7 @@ async fn prints_between_messages_change_nothing() {
 
 #[tokio::test]
 async fn a_large_batch_passes_to_a_child_that_prints_before_it_reads() {
-    // Both pipes are full while the daemon writes: it has to read and write at once.
+    // Both pipes are full while the daemon writes, so it must read and write concurrently.
     let script = r#"head -c 3000000 /dev/zero | tr '\0' '\n'
         read -r line
         echo '{"action":"status","responseFor":"processRecords"}'"#;
@@ -185,7 +185,7 @@ async fn a_large_batch_passes_to_a_child_that_prints_before_it_reads() {
 
 #[tokio::test]
 async fn what_was_said_unasked_does_not_answer_the_next_question() {
-    // It says once too often that a batch is done: as a Node worker does that calls back twice.
+    // It reports a batch as done twice, like a Node worker that calls back twice.
     let script = r#"read -r line
         echo '{"action":"status","responseFor":"processRecords"}'
         echo '{"action":"status","responseFor":"processRecords"}'
@@ -194,7 +194,7 @@ async fn what_was_said_unasked_does_not_answer_the_next_question() {
     let mut child = start(script);
     let batch = || ToChild::process_records(&[], None);
     child.ask(batch(), &mut NoCheckpoints).await.expect("it answers");
-    // The second one has arrived when the pipe's reader has seen it.
+    // The second one has arrived once the pipe's reader has seen it.
     while child.messages.is_empty() {
         tokio::task::yield_now().await;
     }
@@ -229,7 +229,7 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
     child.close().await;
 }
 
-/// A store that never answers. Says when it was asked.
+/// A store that never answers. Notifies when it was called.
 struct Hangs(Arc<tokio::sync::Notify>);
 
 impl CheckpointWriter for Hangs {
@@ -329,7 +329,7 @@ async fn a_child_that_does_not_end_is_killed_and_reaped() {
 
 #[tokio::test]
 async fn a_wrapper_ends_with_all_that_it_started() {
-    // The one waits for its worker, the other is gone before it: its worker keeps the pipes.
+    // One wrapper waits for its worker. The other exits first, and its worker keeps the pipes open.
     for (then, silence_ms, expected) in [
         ("wait", 1_000, "it did not answer initialize within 1 s (timeoutInSeconds)"),
         ("exit 7", 10_000, "it ended while asked for initialize (exit status: 7)"),
@@ -350,7 +350,7 @@ async fn a_wrapper_ends_with_all_that_it_started() {
 
 #[tokio::test]
 async fn a_child_that_is_dropped_takes_all_that_it_started_along() {
-    // As when a daemon is told to stop at once: nobody waits for the end of a child.
+    // As when a daemon is stopped at once: the end of a child is not awaited.
     for closing in [false, true] {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let note = folder.path().join("pid");
@@ -390,7 +390,7 @@ async fn what_a_child_leaves_running_when_it_ends_in_order_is_let_be() {
     assert!(kill.is_ok_and(|status| status.success()));
 }
 
-/// Waits until a process is gone, or a corpse that nobody has reaped.
+/// Waits until a process is gone or a zombie.
 async fn until_dead(pid: &str) {
     let clock = Clock::machine();
     for _ in 0..200 {

@@ -1,20 +1,20 @@
-//! Every key of Java's daemon, and what becomes of it here.
+//! Configuration keys of Java's daemon and their support here.
 
-/// What becomes of a key.
+/// Support for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeySupport {
-    /// It does what it does in Java, or the nearest that there is.
+    /// The key has the same or the closest possible effect as in Java.
     Honoured,
-    /// It has no effect, for this reason.
+    /// The key has no effect, for this reason.
     Ignored(&'static str),
 }
 
 /// A known key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PropertyKey {
-    /// Its name.
+    /// Key name.
     pub name: &'static str,
-    /// What becomes of it.
+    /// Support for the key.
     pub effect: KeySupport,
 }
 
@@ -35,7 +35,7 @@ const BY_RETRY: &str = "calls that fail are tried again with growing pauses unti
 const NO_MIGRATION: &str = "a table of KCL 3.x is taken over once nothing on it moves";
 const GATES: &str = "a child shard starts as soon as its parents' rows have ended";
 
-/// All keys that are known, in the order in which `--check-config` shows them.
+/// All known keys, in the order in which `--check-config` prints them.
 pub const KEYS: &[PropertyKey] = &[
     honoured("executableName"),
     honoured("applicationName"),
@@ -153,7 +153,7 @@ pub const KEYS: &[PropertyKey] = &[
     honoured("metricsEnabledDimensions"),
 ];
 
-/// Keys of Java's SDK builders, below which anything can be set: what is honoured, and what not.
+/// Prefixes of Java's SDK builder keys, below which any SDK setting may appear.
 pub(super) const BUILDERS: [&str; 6] = [
     "kinesisClient.",
     "dynamoDbClient.",
@@ -163,7 +163,7 @@ pub(super) const BUILDERS: [&str; 6] = [
     "cloudWatchCredentialsProvider.",
 ];
 
-/// The settings of a builder that are honoured, and the key that each stands for.
+/// Supported builder settings, each with its equivalent key.
 pub(super) const BUILDER_KEYS: [(&str, &str); 6] = [
     ("kinesisClient.region", "regionName"),
     ("kinesisClient.endpointOverride", "kinesisEndpoint"),
@@ -173,8 +173,8 @@ pub(super) const BUILDER_KEYS: [(&str, &str); 6] = [
     ("cloudWatchClient.endpointOverride", "cloudWatchEndpoint"),
 ];
 
-/// The key that a name of the file stands for: itself, but for the credentials, which Java takes in
-/// any case, and for the polling settings, which may stand below `pollingConfig`.
+/// Returns the canonical key for a name in the file. Credentials keys are case-insensitive, as in
+/// Java. Polling settings may have the prefix `pollingConfig`.
 pub(super) fn canonical(name: &str) -> String {
     let same =
         |key: &&PropertyKey| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
@@ -188,12 +188,12 @@ pub(super) fn canonical(name: &str) -> String {
     polling.filter(|name| find(name).is_some()).unwrap_or(name).to_owned()
 }
 
-/// A known key by its name.
+/// Returns a known key by name.
 pub(super) fn find(name: &str) -> Option<&'static PropertyKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// The known key whose name is nearest, if any is near.
+/// Returns the known key with the most similar name, if it is similar enough.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
     let distance =

@@ -1,4 +1,4 @@
-//! What the properties say: every key of Java's daemon honoured, mapped, or named in a warning.
+//! Daemon configuration: every key of Java's daemon is supported, mapped or reported in a warning.
 
 mod keys;
 mod reading;
@@ -17,47 +17,47 @@ use crate::properties::{self, EscapeError};
 use reading::PropertyReader;
 use std::path::{Path, PathBuf};
 
-/// A properties file, read and judged.
+/// A validated properties file.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
-    /// What to run with.
+    /// The resulting configuration.
     pub config: Config,
-    /// Every effective value and where it came from.
+    /// Every effective value with its origin.
     pub rows: Vec<EffectiveValue>,
-    /// What is odd, but no reason to stop.
+    /// Warnings that do not prevent the daemon from running.
     pub warnings: Vec<String>,
 }
 
-/// Why a properties file can't be run with.
+/// Error in a properties file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
     #[error("properties file {}: {error}: give its path with --properties-file", .path.display())]
     Unreadable {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// It is no properties file.
+    /// The file violates the properties syntax.
     #[error("properties file {}: {error}", .path.display())]
     Malformed {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The invalid escape.
         error: EscapeError,
     },
-    /// It says what can't be done: everything that is wrong, at once.
+    /// Values are invalid. Holds all errors at once.
     #[error("properties file {}: {}", .path.display(), .wrong.join("; "))]
     Invalid {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// One sentence for each.
+        /// One sentence per error.
         wrong: Vec<String>,
     },
 }
 
-/// Reads a properties file.
+/// Reads and validates a properties file.
 pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let path = || path.to_owned();
     let bytes =
@@ -71,7 +71,7 @@ pub fn load(path: &Path) -> Result<LoadedConfig, ConfigError> {
     Ok(loaded)
 }
 
-/// Judges what a properties file holds. The error is everything that is wrong with it.
+/// Validates the entries of a properties file. Returns all errors at once.
 pub fn judge(entries: Vec<properties::Property>) -> Result<LoadedConfig, Vec<String>> {
     let mut reading = PropertyReader::new(entries);
     let config = settings::read(&mut reading);

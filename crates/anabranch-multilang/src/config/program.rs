@@ -1,9 +1,9 @@
-//! Whether the program of `executableName` is there, where the system will look for it.
+//! Check that the program of `executableName` exists where the operating system looks for it.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Why the program can't be started, seen before the first child is. `path` is what `PATH` says.
+/// Returns the reason that the program can't be started, if any. `path` is the value of `PATH`.
 pub(super) fn trouble(command: &[String], path: Option<&OsStr>) -> Option<String> {
     let program = command.first()?;
     if program.contains('/') {

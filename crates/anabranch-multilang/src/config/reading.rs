@@ -1,4 +1,4 @@
-//! Reading the properties one by one: each value with its origin, each mistake with its line.
+//! Reader of single properties, which records each value's origin and each error's line.
 
 use super::keys::{self, KeySupport};
 use crate::properties::Property;
@@ -6,37 +6,36 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ValueOrigin {
-    /// A line of the file.
+    /// A line of the file, starting at 1.
     Line(usize),
     /// Another key.
     Key(&'static str),
-    /// Nothing was said.
+    /// The default.
     Default,
 }
 
-/// One effective value.
+/// An effective value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EffectiveValue {
-    /// Its key.
+    /// Key.
     pub key: &'static str,
     /// The value, with secrets hidden.
     pub value: String,
-    /// Where it came from.
+    /// Origin of the value.
     pub origin: ValueOrigin,
 }
 
-/// The properties on their way to the settings.
+/// Converts properties to settings and collects warnings and errors.
 pub(super) struct PropertyReader {
-    /// What the file holds, by known key.
+    /// Entries of the file by canonical key.
     entries: BTreeMap<String, Property>,
-    /// The values that were settled.
+    /// Effective values.
     rows: Vec<EffectiveValue>,
-    /// What is odd.
     warnings: Vec<String>,
-    /// What is wrong.
+    /// Errors.
     wrong: Vec<String>,
 }
 
@@ -63,7 +62,7 @@ impl PropertyReader {
         reading
     }
 
-    /// Says what is odd about a key.
+    /// Adds a warning if the key is ignored or unknown.
     fn judge(&mut self, key: &str, entry: &Property) {
         let Property { key: name, line, .. } = entry;
         match keys::find(key).map(|key| key.effect) {
@@ -93,26 +92,26 @@ impl PropertyReader {
         self.wrong.push(text);
     }
 
-    /// Shows a value that was settled elsewhere.
+    /// Records an effective value that was determined elsewhere.
     pub(super) fn show(&mut self, key: &'static str, value: impl Display, origin: ValueOrigin) {
         self.rows.push(EffectiveValue { key, value: value.to_string(), origin });
     }
 
-    /// The text of a key and its line, if it has any.
+    /// Returns the value of a key and its line, unless it is absent or empty.
     pub(super) fn given(&self, key: &'static str) -> Option<(String, usize)> {
         debug_assert!(keys::find(key).is_some(), "{key} is in the table");
         let entry = self.entries.get(key)?;
         (!entry.value.is_empty()).then(|| (entry.value.clone(), entry.line))
     }
 
-    /// A text, shown.
+    /// Returns a text value and records it.
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         let (value, line) = self.given(key)?;
         self.show(key, &value, ValueOrigin::Line(line));
         Some(value)
     }
 
-    /// A text without which nothing works.
+    /// Returns a required text value, or records an error.
     pub(super) fn required(&mut self, key: &'static str, what: &str) -> Option<String> {
         let text = self.text(key);
         if text.is_none() {
@@ -121,7 +120,7 @@ impl PropertyReader {
         text
     }
 
-    /// A number from 0 up. As in Java, 0 counts as not given; `default` is shown then.
+    /// Returns a number of at least `least`. As in Java, 0 counts as absent and yields `default`.
     pub(super) fn number<N>(&mut self, key: &'static str, default: N, least: N) -> N
     where
         N: FromStr + Copy + PartialOrd + Default + Display,
@@ -152,7 +151,7 @@ impl PropertyReader {
         }
     }
 
-    /// Whether a switch is on.
+    /// Returns a boolean value.
     pub(super) fn flag(&mut self, key: &'static str, default: bool) -> bool {
         let Some((text, line)) = self.given(key) else {
             self.show(key, default, ValueOrigin::Default);
@@ -170,7 +169,7 @@ impl PropertyReader {
         flag
     }
 
-    /// One of several words, in any case; the first one is the default.
+    /// Returns one of several values by name, ignoring case. The first is the default.
     pub(super) fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
         let (default, value) = words[0];
         let Some((text, line)) = self.given(key) else {
@@ -188,7 +187,7 @@ impl PropertyReader {
         *value
     }
 
-    /// What was shown, what is odd and what is wrong.
+    /// Returns the effective values, the warnings and the errors.
     pub(super) fn close(mut self) -> (Vec<EffectiveValue>, Vec<String>, Vec<String>) {
         let place = |row: &EffectiveValue| keys::KEYS.iter().position(|key| key.name == row.key);
         self.rows.sort_by_key(place);

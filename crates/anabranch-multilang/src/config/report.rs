@@ -1,11 +1,11 @@
-//! What `--check-config` prints: every effective value and where it came from.
+//! Report of `--check-config`: every effective value and its origin.
 
 use super::{LoadedConfig, ValueOrigin};
 use std::fmt;
 use std::path::Path;
 
 impl LoadedConfig {
-    /// The report on a file, for a person.
+    /// Returns a human-readable report on the file.
     pub fn report<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
         Report { loaded: self, path }
     }

@@ -1,4 +1,4 @@
-//! What a daemon runs with.
+//! Daemon settings and their conversion from properties.
 
 use super::reading::{PropertyReader, ValueOrigin};
 use crate::child::ChildSettings;
@@ -10,114 +10,115 @@ use anabranch::lease::StoreAddress;
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeSet;
 
-/// The shortest pause between two reads of a shard: the service allows five a second.
+/// Shortest pause between two reads of a shard: the service allows five reads per second.
 const LEAST_IDLE_MS: u64 = 200;
-/// How long a stop waits for the children, unless the file says otherwise.
+/// Default grace period for the children at shutdown.
 const GRACE_MS: u64 = 20_000;
-/// How long a child may take to end after its input was closed.
+/// Default time for a child to exit after its input was closed.
 const EXIT_MS: u64 = 10_000;
 
-/// What a daemon runs with.
+/// Settings of a daemon. Durations are in milliseconds.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the file by itself")]
 pub struct Config {
-    /// The program of a child, and its arguments.
+    /// Program of a child and its arguments.
     pub command: Vec<String>,
-    /// The application.
+    /// Application name.
     pub application: String,
-    /// The stream.
+    /// Stream name.
     pub stream: String,
-    /// The region, where one is named.
+    /// AWS region, if set.
     pub region: Option<String>,
-    /// The region in the stream's ARN, for where nothing else names one.
+    /// Region of the stream's ARN, used if no other source sets one.
     pub arn_region: Option<String>,
-    /// Where Kinesis is.
+    /// Kinesis endpoint and credentials.
     pub kinesis: Service,
-    /// Where DynamoDB is.
+    /// DynamoDB endpoint and credentials.
     pub dynamodb: Service,
-    /// Where CloudWatch is.
+    /// CloudWatch endpoint and credentials.
     pub cloudwatch: Service,
-    /// Where to start, if the application has never read the stream.
+    /// Start position if the application has no checkpoint.
     pub start: StartPosition,
-    /// Where leases are kept.
+    /// Address of the lease store.
     pub lease_store: StoreAddress,
-    /// The worker's name, where one is given.
+    /// Worker id, if set.
     pub worker: Option<String>,
-    /// For how long a worker may be silent before others take its leases.
+    /// Silence after which other workers take this worker's leases.
     pub lease_time_ms: u64,
-    /// Leases that this worker may have.
+    /// Maximum leases for this worker. `None` means no limit.
     pub max_leases: Option<usize>,
-    /// Leases that it steals at once.
+    /// Maximum leases stolen at once.
     pub max_steal: usize,
-    /// Whether leases that have been free for long go first.
+    /// True if leases that have been free for long are taken first.
     pub very_old_first: bool,
-    /// How often the rows are compared with the stream.
+    /// Interval between comparisons of the lease table with the stream's shards.
     pub audit_ms: u64,
-    /// Whether the table is protected from deletion, if it has to be made.
+    /// True if a newly created lease table gets deletion protection.
     pub deletion_protection: bool,
-    /// Whether the table has backups, if it has to be made.
+    /// True if a newly created lease table gets point-in-time recovery.
     pub point_in_time_recovery: bool,
-    /// How records are fetched.
+    /// Fetch mode: polling or fan-out.
     pub fetch: FetchMode,
-    /// The name of the fan-out consumer, where it is not the application's.
+    /// Name of the fan-out consumer. Default: the application name.
     pub fan_out_name: Option<String>,
-    /// Records of one call.
+    /// Maximum records per `processRecords` call.
     pub max_records: usize,
-    /// The pause between two reads of an idle shard.
+    /// Pause between two reads of an idle shard.
     pub idle_poll_ms: u64,
-    /// Whether children are called when there is nothing to give them.
+    /// True if children also receive empty batches.
     pub empty_calls: bool,
-    /// The first pause before a child is started again.
+    /// First pause before a failed child is restarted.
     pub backoff_ms: u64,
-    /// The longest silence of a child.
+    /// Longest silence of a child with an open request. `None` means no limit.
     pub silence_ms: Option<u64>,
-    /// How long a stop waits for the children; 0 stops at once and gives nothing back, as Java.
+    /// Grace period for the children at shutdown. 0 stops at once and releases no lease, as Java
+    /// does.
     pub grace_ms: u64,
-    /// What follows from the failure of a child.
+    /// Reaction to the failure of a child.
     pub on_child_failure: OnChildFailure,
-    /// How long a child may take to end.
+    /// Time for a child to exit after its input was closed.
     pub exit_ms: u64,
-    /// Whether what children print to standard error goes to the daemon's own.
+    /// True if children inherit the daemon's standard error.
     pub inherit_stderr: bool,
-    /// How children are told that their shard is over.
+    /// Protocol version of the messages that end a shard.
     pub shutdown_messages: ShutdownMessages,
-    /// What goes to CloudWatch.
+    /// Settings for CloudWatch metrics.
     pub metrics: MetricsSettings,
 }
 
-/// A service of AWS: where, and as whom.
+/// Endpoint and credentials of an AWS service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Service {
-    /// Its address, where it is not AWS's own.
+    /// Endpoint URL, if not AWS's own.
     pub endpoint: Option<String>,
-    /// Who gives credentials: the first one that has any.
+    /// Credentials providers. The first with credentials is used.
     pub credentials: Vec<Provider>,
 }
 
-/// What follows from the failure of a child.
+/// Reaction to the failure of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnChildFailure {
-    /// It is started again, and nobody else notices.
+    /// Restart the child. Other shards are not affected.
     Restart,
-    /// The daemon exits, as Java's.
+    /// Exit the daemon, as Java does.
     Exit,
 }
 
-/// What goes to CloudWatch.
+/// Settings for CloudWatch metrics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MetricsSettings {
-    /// How much.
+    /// Level of detail.
     pub level: MetricsLevel,
-    /// How often.
+    /// Flush interval in milliseconds.
     pub every_ms: u64,
-    /// How many figures may wait.
+    /// Maximum number of queued metrics.
     pub queue: usize,
-    /// By what they are told apart; empty is by everything.
+    /// Enabled dimensions. Empty enables all.
     pub dimensions: BTreeSet<String>,
 }
 
 impl Config {
-    /// What every child is started with.
+    /// Returns the settings for the children.
     pub fn child(&self) -> ChildSettings {
         ChildSettings {
             command: self.command.clone(),
@@ -128,7 +129,7 @@ impl Config {
     }
 }
 
-/// Reads all settings. `None` only beside something wrong.
+/// Reads all settings. Returns `None` only after recording an error.
 pub(super) fn read(from: &mut PropertyReader) -> Option<Config> {
     let executable = from.required("executableName", "the program that handles the records");
     let command = ChildSettings::words(executable.as_deref().unwrap_or_default());
@@ -194,7 +195,8 @@ pub(super) fn read(from: &mut PropertyReader) -> Option<Config> {
     })
 }
 
-/// The stream's name, from the ARN where there is one, and the ARN's region.
+/// Returns the stream's name and the region of its ARN. `streamArn` takes precedence over
+/// `streamName`.
 fn stream(from: &mut PropertyReader) -> (Option<String>, Option<String>) {
     if let Some((arn, line)) = from.given("streamArn") {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
@@ -246,7 +248,7 @@ fn credentials(from: &mut PropertyReader, key: &'static str) -> Option<Vec<Provi
 
 fn endpoint(from: &mut PropertyReader, key: &'static str) -> Option<String> {
     let (text, line) = from.given(key)?;
-    // Java takes an address without its scheme for HTTPS.
+    // Java assumes HTTPS for an address without a scheme.
     let url = if text.contains("://") { text } else { format!("https://{text}") };
     if !url.starts_with("http://") && !url.starts_with("https://") {
         from.wrong(format!("line {line}: {key} is {url:?}: it must be an http or https address"));
@@ -283,7 +285,7 @@ fn max_leases(from: &mut PropertyReader) -> Option<usize> {
     (leases < most).then_some(leases)
 }
 
-/// `dynamodb` is KCL's table, as in Java; whatever else there is has to be asked for.
+/// Reads the lease store. The default is KCL's table, as in Java; other stores must be configured.
 fn lease_store(from: &mut PropertyReader, application: &str) -> StoreAddress {
     let table = from.given("tableName");
     let given = from.given("leaseStore");
@@ -302,7 +304,7 @@ fn lease_store(from: &mut PropertyReader, application: &str) -> StoreAddress {
                     "line {}: leaseStore is {:?}: it must be dynamodb, dynamodb-native, \
                      postgres://…, sqlite:PATH or memory",
                     given.as_ref().map_or(0, |(_, line)| *line),
-                    // Behind the scheme there may be a password.
+                    // The part after the scheme may contain a password.
                     choice.split("//").next().unwrap_or_default()
                 ));
                 return StoreAddress::Memory;
@@ -330,7 +332,8 @@ fn lease_store(from: &mut PropertyReader, application: &str) -> StoreAddress {
     store
 }
 
-/// `DEFAULT` is polling where a setting of polling is given, and fan-out elsewhere, as in Java.
+/// Reads the fetch mode. As in Java, `DEFAULT` means polling if a polling setting is present, else
+/// fan-out.
 fn fetch(from: &mut PropertyReader) -> FetchMode {
     const POLLING: [&str; 5] = [
         "maxRecords",
@@ -358,7 +361,7 @@ fn silence(from: &mut PropertyReader) -> Option<u64> {
     (seconds > 0).then(|| seconds.saturating_mul(1_000))
 }
 
-/// 0 is Java's default and stops at once. Here it has to be asked for.
+/// Reads the grace period. 0 is Java's default and stops at once; here it must be set explicitly.
 fn grace(from: &mut PropertyReader) -> u64 {
     if let Some((text, line)) = from.given("shutdownGraceMillis")
         && text.parse() == Ok(0_u64)

@@ -1,4 +1,4 @@
-//! Properties files and what comes of them.
+//! Tests of properties files and the resulting configuration.
 
 use super::*;
 use anabranch::consumer::FetchMode;
@@ -20,7 +20,7 @@ fn config(more: &str) -> Config {
     judged(more).expect("a good file").config
 }
 
-/// A line after the four that are always there gives this warning.
+/// Checks that a line, added to the four required ones, gives this warning.
 fn check_warning(line: &str, expected: &str) {
     let warnings = judged(line).expect("a good file").warnings;
     assert_eq!(warnings, [expected], "{line}");
@@ -209,7 +209,7 @@ fn every_honoured_key_is_read_and_shown() {
     let all = all.join("\n");
     let loaded = judge(properties::parse(all.as_bytes()).unwrap()).expect(&all);
     for key in KEYS.iter().filter(|key| key.effect == KeySupport::Honoured) {
-        // Of two names for one thing, one is enough.
+        // Of two names for one setting, one is enough.
         let other = ["workerIdentifier", "initialPositionInStream"].contains(&key.name);
         let shown = loaded.rows.iter().any(|row| row.key == key.name);
         assert!(shown || other, "{} is honoured, but nothing reads it", key.name);

@@ -1,4 +1,4 @@
-//! Credentials, from the names of Java's provider classes that a properties file holds.
+//! Credentials providers, configured by the names of Java's provider classes.
 
 mod names;
 mod providers;

@@ -1,69 +1,69 @@
-//! `Class|argument|key=value,Class…`: what each stands for.
+//! Parser of provider lists in the form `Class|argument|key=value,Class…`.
 
 use std::fmt;
 
-/// Who gives credentials.
+/// A source of credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Provider {
-    /// The variables, the profile, web identity, the container, the machine, in this order.
+    /// Environment variables, profile, web identity, ECS container and EC2 instance, in this order.
     Default,
     /// The variables `AWS_ACCESS_KEY_ID` and so on.
     Environment,
-    /// A profile of the shared files; without a name, the one that `AWS_PROFILE` names.
+    /// A profile of the shared files. `None` selects the profile of `AWS_PROFILE`.
     Profile(Option<String>),
-    /// The token file of web identity, as in EKS.
+    /// A web identity token file, as in EKS.
     WebIdentity,
-    /// The address in the container's variables, as in ECS.
+    /// The endpoint in the container's variables, as in ECS.
     Container,
-    /// The role of the machine.
+    /// The role of the EC2 instance.
     Instance,
-    /// A role, taken with what [`Provider::Default`] gives.
+    /// A role, assumed with the credentials of [`Provider::Default`].
     AssumeRole(Role),
-    /// Keys in the file itself: for tests.
+    /// Keys in the file itself, for tests.
     Static {
-        /// The access key.
+        /// Access key id.
         key: String,
-        /// The secret.
+        /// Secret access key.
         secret: String,
-        /// The session's token.
+        /// Session token.
         token: Option<String>,
     },
 }
 
-/// A role to take.
+/// A role to assume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Role {
-    /// Its ARN.
+    /// ARN of the role.
     pub arn: String,
-    /// The session's name.
+    /// Session name.
     pub session: String,
-    /// The external id that its owner asks for.
+    /// External id that the role's owner requires.
     pub external_id: Option<String>,
-    /// Where STS is, if it is not AWS's own.
+    /// STS endpoint, if not AWS's own.
     pub endpoint: Option<String>,
-    /// STS's region, if it is not the daemon's.
+    /// STS region, if not the daemon's.
     pub region: Option<String>,
 }
 
-/// What a list of providers says.
+/// A parsed list of providers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parsed {
-    /// The providers, in order: the first one that has credentials counts.
+    /// Providers in order. The first with credentials is used.
     pub providers: Vec<Provider>,
-    /// What was left out, and why.
+    /// Providers that were skipped, with the reasons.
     pub warnings: Vec<String>,
 }
 
-/// No provider of the list can be used.
+/// Error for a list without a usable provider.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no provider can be used ({}): set it to DefaultCredentialsProvider", .why.join("; "))]
 pub struct ProviderListError {
-    /// One reason for each.
+    /// One reason per provider.
     pub why: Vec<String>,
 }
 
-/// Reads the value of `AwsCredentialsProvider`. As in Java, what is unknown is left out, as long as
-/// something is left.
+/// Parses the value of `AwsCredentialsProvider`. As in Java, unknown providers are skipped if
+/// others remain.
 pub fn parse(text: &str) -> Result<Parsed, ProviderListError> {
     let (mut providers, mut warnings) = (Vec::new(), Vec::new());
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -82,7 +82,7 @@ fn one(text: &str, warnings: &mut Vec<String>) -> Result<Provider, String> {
     let mut words = text.split('|').map(str::trim);
     let class = words.next().unwrap_or_default();
     let args: Vec<&str> = words.collect();
-    // A class may be given with its package.
+    // A class may include its package.
     let name = class.rsplit('.').next().unwrap_or(class);
     match name {
         "DefaultCredentialsProvider" | "DefaultAWSCredentialsProviderChain" => {
@@ -160,7 +160,7 @@ fn role(name: &str, args: &[&str], warnings: &mut Vec<String>) -> Result<Provide
 }
 
 impl fmt::Display for Provider {
-    /// As it is written in the file, with secrets hidden.
+    /// Formats the provider as in the file, with secrets hidden.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("DefaultCredentialsProvider"),

@@ -1,4 +1,4 @@
-//! The SDK's providers for what the properties name.
+//! SDK credentials providers for those named in the properties.
 
 use super::names::{Provider, Role};
 use aws_config::SdkConfig;
@@ -16,20 +16,20 @@ use aws_types::origin::Origin;
 use aws_types::region::Region;
 use std::error::Error;
 
-/// Nobody gives credentials.
+/// Error if no provider has credentials.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{key} gives no credentials ({detail}): set the variables, name a profile, or run where a role is attached"
 )]
 pub struct CredentialsUnavailable {
-    /// The key of the properties file.
+    /// Key of the properties file.
     pub key: &'static str,
-    /// What the providers said.
+    /// Errors of the providers.
     pub detail: String,
 }
 
-/// The first of `providers` that has credentials. `base` has the region, the HTTP client and the
-/// default chain.
+/// Returns a chain of `providers`, of which the first with credentials is used. `base` supplies the
+/// region, the HTTP client and the default chain.
 pub async fn provider(providers: &[Provider], base: &SdkConfig) -> SharedCredentialsProvider {
     let mut chain: Option<CredentialsProviderChain> = None;
     for named in providers {
@@ -45,7 +45,7 @@ pub async fn provider(providers: &[Provider], base: &SdkConfig) -> SharedCredent
     }
 }
 
-/// Asks a provider once, so that a daemon without credentials says so at its start.
+/// Requests credentials once, so that a daemon without credentials fails at startup.
 pub async fn check(
     key: &'static str,
     provider: &SharedCredentialsProvider,
@@ -116,7 +116,7 @@ async fn assume(role: &Role, base: &SdkConfig) -> AssumeRoleProvider {
     builder.build_from_provider(default_chain(base)).await
 }
 
-/// An address that the properties name. It counts for more than those in variables and profiles.
+/// Sets an endpoint from the properties, which takes precedence over variables and profiles.
 pub fn set_endpoint(config: &mut aws_types::sdk_config::Builder, endpoint: &str) {
     config.set_endpoint_url(Some(endpoint.to_owned()));
     config.insert_origin("endpoint_url", Origin::shared_config());

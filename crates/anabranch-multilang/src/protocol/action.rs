@@ -1,26 +1,26 @@
-//! What a child can be asked for.
+//! Actions that the daemon requests from a child.
 
 use std::fmt;
 
-/// What a child can be asked for. Each is answered by one status that names it.
+/// An action requested from a child. Each is answered by one status that names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Action {
-    /// Get ready for a shard.
+    /// Prepare for a shard.
     Initialize,
     /// Handle records.
     ProcessRecords,
-    /// The shard is somebody else's now.
+    /// The shard now belongs to another worker.
     LeaseLost,
-    /// The shard has no more records: checkpoint its end.
+    /// The shard has no more records. The child must checkpoint its end.
     ShardEnded,
-    /// The daemon is about to stop: checkpoint what is done.
+    /// The daemon is about to stop. The child may checkpoint its progress.
     ShutdownRequested,
-    /// KCL 1.x's word for the loss of the lease and for the end of the shard.
+    /// KCL 1.x's request for both a lost lease and the end of the shard.
     Shutdown,
 }
 
 impl Action {
-    /// Its name on the wire.
+    /// Returns the name used in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
@@ -39,12 +39,12 @@ impl fmt::Display for Action {
     }
 }
 
-/// How a child is told that its shard is over.
+/// Protocol version of the messages that end a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ShutdownMessages {
-    /// `leaseLost` and `shardEnded`, as KCL 2.x and 3.x.
+    /// `leaseLost` and `shardEnded`, as in KCL 2.x and 3.x.
     #[default]
     Kcl2,
-    /// `shutdown` with the reason `ZOMBIE` or `TERMINATE`, as KCL 1.x.
+    /// `shutdown` with the reason `ZOMBIE` or `TERMINATE`, as in KCL 1.x.
     Kcl1,
 }

@@ -1,14 +1,14 @@
-//! Flat JSON objects: names and plain values, with numbers of any length.
+//! Parser of flat JSON objects: names with scalar values, and numbers of any length.
 //!
-//! A worker may send a sequence number as a number. It has 56 digits, more than any machine number
-//! keeps, so a number stays the text that it was.
+//! A worker may send a sequence number as a JSON number. Its 56 digits exceed any machine number,
+//! so numbers stay text.
 
-/// A plain value.
+/// A scalar value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PlainValue {
-    /// Text between quotes, unescaped.
+    /// A string, unescaped.
     Text(String),
-    /// A number, as it was written.
+    /// A number, as written.
     Number(String),
     /// `true` or `false`.
     Flag(bool),
@@ -16,8 +16,8 @@ pub(super) enum PlainValue {
     Null,
 }
 
-/// Reads the object at the start of `line`. `None` if there is none, or if it holds lists or
-/// objects. What follows the object is left alone, as Java's reader leaves it.
+/// Parses the object at the start of `line`. Returns `None` if there is none, or if it contains
+/// arrays or objects. Text after the object is ignored, as Java's reader does.
 pub(super) fn read(line: &str) -> Option<Vec<(String, PlainValue)>> {
     let mut rest = line.trim_start().strip_prefix('{')?.trim_start();
     let mut fields = Vec::new();
@@ -47,7 +47,7 @@ fn plain(rest: &str) -> Option<(PlainValue, &str)> {
         "null" => PlainValue::Null,
         "true" => PlainValue::Flag(true),
         "false" => PlainValue::Flag(false),
-        // Only whether it is a number is asked; its digits are kept as they are.
+        // Only the syntax is checked; the digits are kept as written.
         number if number.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
             serde_json::from_str::<serde::de::IgnoredAny>(number).ok()?;
             PlainValue::Number(number.to_owned())
@@ -57,7 +57,7 @@ fn plain(rest: &str) -> Option<(PlainValue, &str)> {
     Some((value, rest))
 }
 
-/// A quoted text at the start of `rest`, and what follows.
+/// Parses a string at the start of `rest`. Returns it with the remaining text.
 fn text(rest: &str) -> Option<(String, &str)> {
     let body = rest.strip_prefix('"')?;
     let mut escaped = false;

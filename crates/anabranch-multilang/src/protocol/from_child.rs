@@ -1,37 +1,37 @@
-//! Lines of the child: two messages of the protocol, and everything else that programs print.
+//! Output lines of a child: the two protocol messages, and everything else that programs print.
 
 use super::flat_json::{self, PlainValue};
 
-/// A message of the child.
+/// A message from the child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromChild {
-    /// It has done what it was asked.
+    /// The child has completed a request.
     Status {
         /// The action that it names.
         response_for: Option<String>,
     },
-    /// It asks to write down how far it is.
+    /// The child requests a checkpoint.
     Checkpoint {
-        /// Up to and including this record; without it, all that it was given.
+        /// Last record of the checkpoint, inclusive. `None` means everything it has received.
         sequence_number: Option<String>,
-        /// The place inside an aggregate, as it was given.
+        /// Position inside an aggregate, as sent.
         sub_sequence_number: Option<i64>,
     },
 }
 
-/// What one line of the child is.
+/// Classification of an output line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChildLine {
-    /// Nothing.
+    /// An empty line.
     Blank,
-    /// A message of the protocol.
+    /// A protocol message.
     Message(FromChild),
-    /// Something that the program printed. It belongs into the log.
+    /// Other output of the program, which is logged.
     Print,
 }
 
-/// Tells messages from prints, by the rules of Java's daemon: a message has the fields that the
-/// protocol names and no others. Numbers may stand for texts, and texts for numbers.
+/// Distinguishes messages from other output by the rules of Java's daemon: a message has the fields
+/// of the protocol and no others. Numbers may be sent as strings, and strings as numbers.
 pub fn parse(line: &str) -> ChildLine {
     if line.trim().is_empty() {
         return ChildLine::Blank;
@@ -111,7 +111,7 @@ mod tests {
         for (line, expected) in [
             ("", ChildLine::Blank),
             ("  \t", ChildLine::Blank),
-            // As the workers for Python and Node write them.
+            // As sent by the workers for Python and Node.
             (r#"{"action": "status", "responseFor": "initialize"}"#, status(Some("initialize"))),
             (r#"{"action":"status","responseFor":"leaseLost"}"#, status(Some("leaseLost"))),
             (
@@ -120,12 +120,12 @@ mod tests {
             ),
             (r#"{"action":"checkpoint","sequenceNumber":"12"}"#, checkpoint(Some("12"), None)),
             (r#"{"action":"checkpoint"}"#, checkpoint(None, None)),
-            // As the worker for .NET does, with the field of the reply.
+            // As sent by the worker for .NET, with the field of the reply.
             (
                 r#"{"sequenceNumber":"12","subSequenceNumber":3,"error":null,"action":"checkpoint"}"#,
                 checkpoint(Some("12"), Some(3)),
             ),
-            // Numbers for texts and texts for numbers.
+            // Numbers for strings, and strings for numbers.
             (
                 &format!(
                     r#"{{"action":"checkpoint","sequenceNumber":{long},"subSequenceNumber":"4"}}"#
@@ -138,7 +138,7 @@ mod tests {
             ),
             (r#"{"action":"status"}"#, status(None)),
             (r#"{"action":"status","responseFor":"initialize"} done"#, status(Some("initialize"))),
-            // Prints.
+            // Other output.
             ("hello", ChildLine::Print),
             ("{}", ChildLine::Print),
             (r#"{"action":"record"}"#, ChildLine::Print),

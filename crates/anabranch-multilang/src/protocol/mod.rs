@@ -1,4 +1,4 @@
-//! The protocol: one JSON object a line, down the child's standard input and up its standard output.
+//! Multi-language protocol: one JSON object per line over the child's standard input and output.
 //!
 //! ```text
 //! daemon ── initialize | processRecords | leaseLost | shardEnded | shutdownRequested ──► child

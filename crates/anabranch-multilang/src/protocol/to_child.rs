@@ -6,28 +6,28 @@ use anabranch_model::record::{PartitionKey, UserRecord};
 use base64_simd::STANDARD;
 use serde::Serialize;
 
-/// Room for what surrounds a record's data and key.
+/// Space for the JSON around a record's data and key, in bytes.
 const RECORD_ROOM: usize = 220;
 
-/// One question to a child.
+/// A request to a child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToChild {
-    /// What is asked.
+    /// Requested action.
     pub action: Action,
-    /// Whether the child may checkpoint before it answers.
+    /// True if the child may checkpoint before it answers.
     pub may_checkpoint: bool,
-    /// The line, with its end.
+    /// The line, including its line break.
     pub line: Vec<u8>,
 }
 
-/// The answer to a checkpoint of the child.
+/// The reply to a checkpoint of the child.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckpointReply<'a> {
-    /// The sequence number as the child gave it.
+    /// Sequence number as the child sent it.
     pub sequence_number: Option<&'a str>,
-    /// The sub-sequence number as the child gave it.
+    /// Sub-sequence number as the child sent it.
     pub sub_sequence_number: Option<i64>,
-    /// The name of Java's exception, if it was not written.
+    /// Name of Java's exception, if the checkpoint failed.
     pub error: Option<&'a str>,
 }
 
@@ -36,7 +36,7 @@ impl ToChild {
         Self { action, may_checkpoint, line }
     }
 
-    /// Get ready for `shard`, which is done up to `at`.
+    /// Creates a request to initialize `shard`, which is done up to `at`.
     pub fn initialize(shard: &str, at: Position) -> Self {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -57,7 +57,7 @@ impl ToChild {
         Self::new(action, false, line(&message))
     }
 
-    /// Handle these records.
+    /// Creates a request to handle records.
     pub fn process_records(records: &[UserRecord], millis_behind_latest: Option<u64>) -> Self {
         let bytes: usize = records
             .iter()
@@ -80,7 +80,7 @@ impl ToChild {
         Self::new(Action::ProcessRecords, true, out)
     }
 
-    /// The shard is somebody else's now.
+    /// Creates a notification that the lease was lost.
     pub fn lease_lost(messages: ShutdownMessages) -> Self {
         match messages {
             ShutdownMessages::Kcl2 => Self::bare(Action::LeaseLost, false),
@@ -88,7 +88,7 @@ impl ToChild {
         }
     }
 
-    /// The shard has no more records.
+    /// Creates a notification that the shard has ended.
     pub fn shard_ended(messages: ShutdownMessages) -> Self {
         match messages {
             ShutdownMessages::Kcl2 => Self::bare(Action::ShardEnded, true),
@@ -96,7 +96,7 @@ impl ToChild {
         }
     }
 
-    /// The daemon is about to stop.
+    /// Creates a notification that the daemon is about to stop.
     pub fn shutdown_requested() -> Self {
         Self::bare(Action::ShutdownRequested, true)
     }
@@ -112,7 +112,7 @@ impl ToChild {
 }
 
 impl CheckpointReply<'_> {
-    /// The line, with its end.
+    /// Returns the line, including its line break.
     pub fn line(&self) -> Vec<u8> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -151,7 +151,7 @@ fn push_record(out: &mut Vec<u8>, record: &UserRecord) {
     out.extend_from_slice(br#","action":"record"}"#);
 }
 
-/// A key as JSON text. Most keys are plain, and stand for themselves.
+/// Appends a partition key as a JSON string. Most keys need no escaping.
 fn push_key(out: &mut Vec<u8>, key: &PartitionKey) {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if key.as_bytes().iter().all(plain) {
@@ -163,8 +163,8 @@ fn push_key(out: &mut Vec<u8>, key: &PartitionKey) {
     }
 }
 
-/// JSON text. Node ends a line at U+2028 and U+2029 too, so these two are escaped: a key must not
-/// cut a message in two.
+/// Appends a JSON string. Node also ends lines at U+2028 and U+2029, so these are escaped: a key
+/// must not split a message.
 fn push_text(out: &mut Vec<u8>, text: &str) {
     if !text.contains(['\u{2028}', '\u{2029}']) {
         serde_json::to_writer(out, text).expect("text is always JSON, and memory takes it");

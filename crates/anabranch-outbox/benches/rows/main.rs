@@ -1,5 +1,6 @@
-//! Rows a second from a real PostgreSQL into a local stream over HTTP: the relay beside the plain
-//! loop that sends the first row of each key and waits. Run by `cargo xtask bench relay`.
+//! Throughput of the relay, in rows per second, from a real PostgreSQL into a local stream over
+//! HTTP. The relay is compared with a plain loop that sends the first row of each key and waits.
+//! Run by `cargo xtask bench relay`.
 
 #[path = "../../../anabranch/tests/postgres_server/mod.rs"]
 mod postgres_server;
@@ -24,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const ROWS: u64 = 100_000;
 const SHARDS: i64 = 4;
 const STREAM: &str = "orders";
-/// The plain loop is stopped after this long: with one key it would take hours.
+/// Time limit of the plain loop: with one key it would take hours.
 const PLAIN_MS: u64 = 10_000;
 
 fn main() -> ExitCode {
@@ -54,11 +55,11 @@ async fn measure() -> Result<()> {
     Ok(())
 }
 
-/// A database with rows that wait, and a stream.
+/// A database with waiting rows, and a stream.
 struct Bench {
     url: String,
     kinesis: AwsKinesis,
-    /// Ends with the measurement.
+    /// Stopped on drop.
     _local: Local,
 }
 
@@ -91,10 +92,10 @@ async fn outbox(server: &Server, keys: u64) -> Result<Bench> {
     Ok(bench)
 }
 
-/// Rows a second until the table is empty.
+/// Returns the relay's rows per second until the table is empty.
 async fn relay(bench: &Bench) -> Result<f64> {
     let relay = Relay::new(Database::from_url(&bench.url)?, OutboxTable::named("outbox")?, STREAM)
-        // The machine is measured, not the rate of a shard.
+        // Lifts the shard rate limit, so that the machine is measured.
         .with_producer(|producer| producer.with_rate_percent(1_000));
     let (clock, stop) = (Clock::machine(), CancellationToken::new());
     let (kinesis, stopped) = (bench.kinesis.clone(), stop.clone());

@@ -1,18 +1,19 @@
-//! The plain loop: the first row of each key into one request, wait, remove, again.
+//! Plain loop for comparison: puts the first row of each key in one request, waits, removes them
+//! and repeats.
 
 use super::{Bench, Result, STREAM, rate};
 use anabranch::clock::Clock;
 use anabranch::stream::api::{PutEntry, PutEntryResult, StreamApi};
 use sqlx::Row;
 
-/// What one request takes.
+/// Maximum records per request.
 const REQUEST_ROWS: usize = 500;
 
 const SELECT: &str = "\
 SELECT id, partition_key, data FROM outbox
 WHERE id IN (SELECT min(id) FROM outbox GROUP BY partition_key) ORDER BY id";
 
-/// Rows a second until the table is empty, or the time is over.
+/// Returns rows per second until the table is empty or the time limit has passed.
 pub(super) async fn run(bench: &Bench, limit_ms: u64) -> Result<f64> {
     let clock = Clock::machine();
     let mut session = bench.session().await?;

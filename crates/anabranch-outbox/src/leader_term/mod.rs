@@ -1,7 +1,8 @@
-//! A term: from taking the lock to losing it, or stopping.
+//! Leader term: the time from taking the lock to losing it or stopping.
 //!
-//! One task, one session: what it reads and parks happens under the lock. When the session is lost,
-//! what was read is forgotten, and whoever leads next begins again with what the table has.
+//! One task owns the session that holds the lock, and reads rows and blocks keys in it. When the
+//! session is lost, everything read is discarded. The next leader starts from the contents of the
+//! table.
 
 mod removing;
 
@@ -27,57 +28,53 @@ use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
 use anabranch_model::hash::HashKey;
 use tokio_util::sync::CancellationToken;
 
-/// How long to wait for room in the producer, where no outcome tells of it.
+/// Retry interval while the producer is full and no outcome is pending.
 const ROOM_MS: u64 = 10;
-/// How often the lag is told, and how often the parked keys are read, while there is much to do.
+/// Interval between lag reports, and between reads of the blocked keys, under load.
 const REPORT_MS: u64 = 1_000;
 
-/// A key that goes on and the others take turns.
+/// Turn of reading, which alternates between all keys and resumed keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadTurn {
-    /// The reader's, for all keys.
+    /// The reader's turn, for all keys.
     Reader,
-    /// That of a key that goes on.
+    /// The turn of a resumed key.
     Going,
 }
 
-/// One term of a relay.
+/// One leader term of a relay.
 pub(crate) struct LeaderTerm<'a> {
-    /// What it was told.
+    /// Configuration.
     relay: &'a Relay,
     /// The session that holds the lock.
     link: DatabaseSession,
-    /// Where reading stands.
     reader: RowReader,
-    /// Where rows go.
     producer: Producer,
-    /// Why the stream refuses the relay, if it does.
+    /// Reason for which the stream refuses the relay, if it does.
     refusal: LastRefusal,
-    /// The rows that it holds.
+    /// Rows held by this term.
     flight: InFlightRows,
-    /// The keys that wait for a person.
     parked: BlockedKeys,
-    /// What looks for rows behind the cursor.
+    /// Search for rows behind the cursor.
     sweep: Sweep,
-    /// What removes rows.
     remover: RowRemover,
-    /// The rows that it has to remove.
+    /// Rows in the stream that are still to be removed.
     leaving: RemovalScheduler,
-    /// The statement for a glance at the table.
+    /// Statement for the lag probe.
     glance: String,
-    /// Whether rows may be there.
+    /// True if unread rows may exist.
     hungry: bool,
-    /// Not before this time is the table read again.
+    /// Earliest time of the next read.
     read_at_ms: u64,
-    /// Whose turn it was last.
+    /// The turn taken last.
     turn: ReadTurn,
-    /// When the oldest row that is in the stream has to be removed.
+    /// Deadline for starting the next removal batch.
     remove_at_ms: u64,
-    /// When to look at the table.
+    /// Schedule of lag probes.
     looks: PollSchedule,
-    /// When the lag was told last.
+    /// Time of the last lag report.
     reported_ms: u64,
-    /// When the stream took something last, or was given something after a rest.
+    /// Time of the last outcome, or of the last moment without rows at the producer.
     moved_ms: u64,
 }
 
@@ -111,7 +108,7 @@ impl<'a> LeaderTerm<'a> {
         }
     }
 
-    /// Relays until it is told to stop, or something fails.
+    /// Relays until it is stopped or fails.
     pub(crate) async fn run(
         mut self,
         ear: &RowListener,
@@ -148,7 +145,7 @@ impl<'a> LeaderTerm<'a> {
                 (true, false) => self.read(now_ms).await?,
                 (false, false) => false,
             };
-            // A look that brought nothing new must let outcomes in: nothing changes without them.
+            // After a read that added nothing, wait for outcomes: nothing else can make progress.
             if moved {
                 continue;
             }
@@ -173,17 +170,17 @@ impl<'a> LeaderTerm<'a> {
         self.relay.clock.now_ms()
     }
 
-    /// Whether more rows may be held.
+    /// Returns true if more rows may be held.
     fn has_space(&self) -> bool {
         self.flight.waiting.is_empty() && self.flight.len() < self.relay.max_held
     }
 
-    /// Whether more rows may be read.
+    /// Returns true if more rows may be read.
     fn has_room(&self) -> bool {
         self.has_space() && self.parked.len() < self.relay.max_parked
     }
 
-    /// Lets go of a stream that takes nothing: it may be this relay that can't reach it.
+    /// Returns an error if the stream accepts nothing: perhaps only this relay can't reach it.
     fn check_stream(&mut self, now_ms: u64) -> Result<(), RelayError> {
         if !self.flight.has_sent() {
             self.moved_ms = now_ms;
@@ -196,7 +193,7 @@ impl<'a> LeaderTerm<'a> {
         Err(RelayError::Stalled { stream, seconds, why: self.refusal.why() })
     }
 
-    /// When the next thing is due that nobody tells of.
+    /// Returns the time of the next timer.
     fn wake_ms(&self, now_ms: u64) -> u64 {
         let mut wake_ms = self.looks.at_ms().min(self.link.ping_at_ms());
         if self.flight.has_sent() {
@@ -213,8 +210,8 @@ impl<'a> LeaderTerm<'a> {
         wake_ms
     }
 
-    /// Reads the next rows, and says whether some are held now that were not. Those that a parked key
-    /// stops stay where they are.
+    /// Reads the next rows. Returns true if some are newly held. Rows of blocked keys stay in the
+    /// table.
     async fn read(&mut self, now_ms: u64) -> Result<bool, RelayError> {
         let found = self.reader.next(&mut self.link, self.relay.portion).await?;
         self.hungry = !found.dry;
@@ -235,8 +232,8 @@ impl<'a> LeaderTerm<'a> {
         Ok(self.flight.len() > before)
     }
 
-    /// Takes rows of a key that goes on, among those that were passed over. Where none is left the key
-    /// goes on with the others.
+    /// Reads skipped rows of a resumed key. When none are left, the reader takes over the key
+    /// again.
     async fn catch_up(&mut self) -> Result<(), RelayError> {
         let Some(mut going) = self.parked.first_going() else { return Ok(()) };
         let through = going.next.map_or(i64::MAX, |row| row.saturating_sub(1));
@@ -250,7 +247,7 @@ impl<'a> LeaderTerm<'a> {
             going.after = row.name.id;
         }
         if found.dry {
-            // Whoever repaired the row may have given it another key.
+            // The repair of the row may have changed its key.
             let row = self.reader.passed_row(&mut self.link, going.stopped_at).await?;
             if let Some(row) = row.filter(|row| !self.parked.stops(&row.key, row.name.id)) {
                 self.take(&row).await?;
@@ -260,7 +257,7 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Takes one row, unless it is held already.
+    /// Takes one row, unless it is already held.
     async fn take(&mut self, row: &OutboxRow) -> Result<(), RelayError> {
         if !self.flight.hold(row.name) {
             return Ok(());
@@ -275,7 +272,7 @@ impl<'a> LeaderTerm<'a> {
         }
     }
 
-    /// Hands rows to the producer, as long as it has room.
+    /// Hands rows to the producer until it is full.
     async fn hand_over(&mut self) -> Result<(), RelayError> {
         while let Some(WaitingRow { note, record }) = self.flight.waiting.pop_front() {
             match self.producer.try_put_record(record) {
@@ -293,7 +290,7 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Learns what became of rows.
+    /// Processes the outcomes of rows.
     async fn process_outcomes(
         &mut self,
         settled: Vec<(InFlightRow, Outcome)>,
@@ -320,7 +317,7 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Parks a key at a row that can't be sent.
+    /// Blocks a key at a row that can't be sent.
     async fn block_key(&mut self, note: InFlightRow, why: String) -> Result<(), RelayError> {
         self.flight.release([note.name]);
         let row = note.name.id;
@@ -337,7 +334,8 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
+    /// Probes the table for settled rows, and periodically for resumed keys, restored rows and the
+    /// lag.
     async fn poll(&mut self, now_ms: u64) -> Result<(), RelayError> {
         let glance = lag::probe_lag(&mut self.link, &self.glance, self.reader.cursor()).await?;
         self.looks.note_poll(now_ms);
@@ -372,12 +370,12 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Lets keys go on that are no longer parked. Rows of theirs may have been passed over anywhere:
-    /// before the row that stopped the key when the producer had stopped it, behind it always.
+    /// Resumes keys that are no longer blocked. Their skipped rows may lie anywhere behind the
+    /// blocking row. If the producer stopped the key, they may also lie before it.
     async fn free(&mut self) -> Result<(), RelayError> {
         let lines = blocked_keys::load(&mut self.link, &self.relay.table).await?;
         for (key, next) in self.parked.newly_freed(&lines) {
-            // What was on its way when the key stopped has to come back first.
+            // Rows in flight when the key was blocked must have their outcome first.
             if self.flight.has_sent_of(&key) {
                 continue;
             }
@@ -392,7 +390,7 @@ impl<'a> LeaderTerm<'a> {
         Ok(())
     }
 
-    /// Goes back for rows that came to lie behind the cursor.
+    /// Searches for rows that appeared behind the cursor, and moves the cursor back to them.
     async fn sweep(&mut self, now_ms: u64) -> Result<(), RelayError> {
         let (flight, parked) = (&self.flight, &self.parked);
         let is_known = |name, key: &str| flight.holds(name) || parked.names(key);
@@ -411,7 +409,7 @@ impl<'a> LeaderTerm<'a> {
     }
 }
 
-/// What a row is to the producer, or why it can never be sent.
+/// Converts a row to a producer record. Returns the reason if it can never be sent.
 fn record(row: &OutboxRow, format: RowFormat) -> Result<NewRecord, String> {
     let bytes = match format {
         RowFormat::Envelope => row.data_bytes.saturating_add(row.headers_bytes),

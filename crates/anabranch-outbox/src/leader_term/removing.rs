@@ -1,4 +1,4 @@
-//! Removing rows that are in the stream: while a term lasts, and at its end.
+//! Removal of rows that are in the stream, during a term and at its end.
 
 use super::LeaderTerm;
 use crate::error::RelayError;
@@ -9,15 +9,15 @@ use crate::row_verdict::{RowVerdict, judge};
 use anabranch::event::RelayEvent;
 use anabranch::producer::Outcome;
 
-/// How long a row stays that the database refused to remove.
+/// Retry delay for a row that the database refused to remove.
 const REFUSED_MS: u64 = 15_000;
-/// How long a row stays that somebody else holds.
+/// Retry delay for a row that another session has locked.
 const LOCKED_MS: u64 = 3_000;
-/// How long rows are removed after the stream has all: no batch begins later.
+/// Time limit for starting removal batches after the stream has all rows.
 const LAST_MS: u64 = 30_000;
 
 impl LeaderTerm<'_> {
-    /// Begins to remove rows that are in the stream, if it is time.
+    /// Starts a removal batch if one is due.
     pub(crate) fn remove(&mut self, now_ms: u64) {
         if self.remover.is_busy() {
             return;
@@ -28,8 +28,8 @@ impl LeaderTerm<'_> {
         }
     }
 
-    /// Learns what became of rows that were to be removed. Those that stay are in the stream, so
-    /// nothing is lost by trying again. A new term would send them again, and fail at the same place.
+    /// Processes the result of a removal batch. Rows that remain are in the stream, so retrying
+    /// loses nothing. Starting a new term would send them again and fail at the same place.
     pub(crate) fn removed(&mut self, removal: RemovalResult) {
         let now_ms = self.now_ms();
         let table = self.relay.table.label();
@@ -54,8 +54,8 @@ impl LeaderTerm<'_> {
         }
     }
 
-    /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
-    /// What stays in the table would be sent again by whoever relays next, so that is an error.
+    /// Stops taking rows, waits for those in flight, and removes those in the stream. Returns an
+    /// error for rows that remain in the table, because the next relay sends them again.
     pub(crate) async fn drain(mut self) -> Result<(), RelayError> {
         let closed = self.link.while_alive(self.producer.close(self.relay.drain)).await;
         let mut unknown = 0;
@@ -66,7 +66,7 @@ impl LeaderTerm<'_> {
                 _ => {}
             }
         }
-        // Rows that are in the stream may be removed by anybody, also where the lock was lost.
+        // Removing rows that are in the stream is safe without the lock, even after it was lost.
         let removed = self.remove_the_rest().await;
         let rows = self.leaving.len() + unknown + self.flight.sent();
         let (table, first) = (self.relay.table.label(), self.leaving.first().map(|row| row.id));
@@ -82,7 +82,7 @@ impl LeaderTerm<'_> {
         Err(RelayError::Left { table, rows, first, why })
     }
 
-    /// Removes what is in the stream, as far as the database lets it go.
+    /// Removes rows that are in the stream, as far as the database permits.
     async fn remove_the_rest(&mut self) -> Result<(), RelayError> {
         if self.remover.is_busy() {
             let removal = self.last_removal().await?;
@@ -100,12 +100,12 @@ impl LeaderTerm<'_> {
         Ok(())
     }
 
-    /// Waits for a removal. The session with the lock is kept alive meanwhile: without it another
-    /// relay would send rows that are about to go.
+    /// Waits for a removal. It keeps the session with the lock alive meanwhile: without it another
+    /// relay would send rows that are about to be removed.
     async fn last_removal(&mut self) -> Result<RemovalResult, RelayError> {
         match self.link.while_alive(self.remover.done()).await {
             Ok(removal) => removal,
-            // The lock is lost, the session that removes is not.
+            // The lock is lost, but the removal session is not.
             Err(_) => self.remover.done().await,
         }
     }

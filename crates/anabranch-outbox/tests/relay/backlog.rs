@@ -1,4 +1,4 @@
-//! What one look costs does not grow with what waits.
+//! The cost of one read is independent of the backlog.
 
 use crate::world::RelayFixture;
 use anabranch::event::RelayEvent;
@@ -10,7 +10,7 @@ const PORTION: u32 = 500;
 async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
     let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    // The statistics know nothing of these rows: the plan must not need them.
+    // The statistics do not include these rows: the plan must not need them.
     session
         .run(&format!(
             "INSERT INTO outbox (partition_key, data) \
@@ -31,8 +31,8 @@ async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
     relay.stop().await.unwrap();
 }
 
-/// No step of the plan yields more rows than one look takes, or throws rows away. While the horizon
-/// stands no row can be late: those of transactions are not read, and would be found by their index.
+/// Checks that no step of the plan yields more rows than one read takes, or discards rows. While
+/// the horizon is unchanged no row can be late, so the index of transactions is not read.
 async fn check_plan(world: &RelayFixture, cursor: Option<i64>) {
     let (database, table) = (world.database(), &world.table);
     let plan = anabranch_outbox::explain(&database, table, cursor, PORTION).await.unwrap();
@@ -47,7 +47,7 @@ async fn check_plan(world: &RelayFixture, cursor: Option<i64>) {
     check_steps(&plan);
 }
 
-/// However many rows are removed at a time, each is found by its id.
+/// Checks that rows are removed by id, whatever the batch size.
 async fn check_removal_plan(world: &RelayFixture) {
     let (database, table) = (world.database(), &world.table);
     let plan = anabranch_outbox::explain(&database, table, None, 20_000).await.unwrap();
@@ -56,7 +56,7 @@ async fn check_removal_plan(world: &RelayFixture) {
     assert!(!text.contains("Merge Join"), "{text}");
 }
 
-/// A key that goes on costs its own rows, where its table has an index of keys.
+/// Checks that resuming a key costs only its own rows, if the table has an index on the keys.
 async fn check_key_plan(world: &RelayFixture) {
     let (database, table) = (world.database(), &world.table);
     let plan =

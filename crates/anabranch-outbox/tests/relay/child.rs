@@ -1,4 +1,4 @@
-//! A relay in a process of its own: this test program again, told by its environment to relay.
+//! A relay in its own process: this test program again, switched to relaying by its environment.
 
 use crate::stage::STREAM;
 use anabranch::producer::Aggregation;
@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The database; only the child's environment has it.
+/// Database URL, set only in the child's environment.
 const DATABASE: &str = "ANABRANCH_TEST_OUTBOX";
-/// The takeover time of a relay that sends one row at a time.
+/// Takeover timeout in milliseconds, for a relay that sends one row at a time.
 const TAKEOVER: &str = "ANABRANCH_TEST_TAKEOVER_MS";
 
-/// Starts a relay; with a takeover time one that sends one row at a time.
+/// Starts a relay. With a takeover timeout, it sends one row at a time.
 pub(crate) fn spawn(url: &str, local: &Local, takeover: Option<Duration>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     if let Some(takeover) = takeover {
@@ -32,7 +32,7 @@ pub(crate) fn spawn(url: &str, local: &Local, takeover: Option<Duration>) -> Chi
         .unwrap()
 }
 
-/// Runs in the child only. It is killed, so it never ends by itself but when its database is gone.
+/// Runs in the child only. It runs until it is killed, or ends by itself when its database is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Ok(url) = std::env::var(DATABASE) else { return };
@@ -47,7 +47,7 @@ async fn child() {
         Ok(ms) => relay
             .with_takeover_timeout(Duration::from_millis(ms.parse().unwrap()))
             .with_producer(|producer| producer.with_aggregation(Aggregation::Off)),
-        // Small, so that a kill finds rows in every state.
+        // Small limits, so that a kill finds rows in every state.
         Err(_) => relay.with_read_limit(20, 1 << 20).with_max_held(100),
     };
     let ended = relay.run(&kinesis, CancellationToken::new()).await;

@@ -1,5 +1,5 @@
-//! A relay that is cut off from its database or its stream, or stands still, while another takes
-//! over: order holds, and nothing comes behind what the other one sends.
+//! A relay is cut off from its database or its stream, or frozen, while another takes over: order
+//! holds, and no late record follows those of the successor.
 
 use crate::child;
 use crate::stage::{STREAM, number};
@@ -17,12 +17,12 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One at a time and slowly: far more than are sent until the other one takes over.
+/// Rows are sent one at a time and slowly: far more than are sent before the takeover.
 const ROWS: u64 = 1_000;
 const SLOW: FaultEffect = FaultEffect::Delay { ms: 20 };
 const TAKEOVER: Duration = Duration::from_secs(2);
 
-/// Who sent a record: the first relay sends envelopes, the second one data alone.
+/// Sender of a record: the first relay sends envelopes, the second one data alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SentBy {
     First,
@@ -37,7 +37,7 @@ fn is_waiting(event: &RelayEvent) -> bool {
     matches!(event, RelayEvent::StandingBy { .. })
 }
 
-/// Writes rows of one key, with their numbers.
+/// Inserts rows of one key with these numbers.
 async fn fill(session: &mut AppSession, numbers: std::ops::RangeInclusive<u64>) {
     let (first, last) = (numbers.start(), numbers.end());
     session
@@ -55,8 +55,8 @@ async fn until_some_are_sent(session: &mut AppSession) {
     }
 }
 
-/// Every row came, by first delivery in order; and `late` records of the first relay, at the most,
-/// came behind the takeover.
+/// Checks that every row arrived, in order by first delivery. At most `late` records of the first
+/// relay may arrive after the takeover.
 async fn check(world: &RelayFixture, rows: u64, late: usize) {
     let records = world.stage.read_all().await;
     let read = |data: &[u8]| match Envelope::read(data) {
@@ -104,7 +104,7 @@ async fn a_relay_that_lost_its_database_sends_nothing_behind_the_one_that_took_o
     check(&world, ROWS + 1, 0).await;
 }
 
-/// A relay in a process of its own; it ends with the test.
+/// A relay in its own process, killed when the test ends.
 struct Process(Child);
 
 impl Process {
@@ -144,7 +144,7 @@ async fn a_relay_that_stood_still_sends_nothing_behind_the_one_that_took_over() 
     }
     fill(&mut session, ROWS + 1..=ROWS + 1).await;
     world.until_empty().await;
-    // The request that it was writing when it was stopped.
+    // At most the request that it was writing when it was stopped is late.
     check(&world, ROWS + 1, 1).await;
 }
 
@@ -172,6 +172,6 @@ async fn a_relay_that_lost_its_stream_makes_way_for_one_that_has_it() {
     valve.open();
     fill(&mut session, 41..=60).await;
     world.until_empty().await;
-    // What it was sending when it lost the stream may still arrive.
+    // Records in flight when it lost the stream may still arrive.
     check(&world, 60, 20).await;
 }

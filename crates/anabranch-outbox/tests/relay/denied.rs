@@ -1,4 +1,4 @@
-//! A stream that refuses the relay for a while: rows wait in the table, and no key is parked.
+//! A stream refuses the relay for a while: rows wait in the table, and no key is blocked.
 
 use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
@@ -15,7 +15,7 @@ fn patient(relay: Relay) -> Relay {
     relay.with_producer(|producer| producer.with_linger(Duration::ZERO).with_refusal_backoff(wait))
 }
 
-/// Writes rows of several keys, each with its number.
+/// Inserts numbered rows of several keys.
 async fn fill(session: &mut AppSession) {
     session
         .run(&format!(
@@ -91,7 +91,7 @@ async fn a_relay_that_is_stopped_while_it_is_refused_leaves_its_rows_and_ends_we
     let mut session = world.session().await;
     world.stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     fill(&mut session).await;
-    // No probe is in flight at the stop: the outcome of its rows would be unknown.
+    // No probe is in flight at the stop; the outcome of its rows would be unknown.
     let wait = Duration::from_mins(1)..=Duration::from_mins(1);
     let relay = world.relay().with_producer(|producer| producer.with_refusal_backoff(wait));
     let relay = world.start(relay.with_grace_period(Duration::from_millis(200)));

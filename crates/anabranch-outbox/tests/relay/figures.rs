@@ -1,4 +1,4 @@
-//! The metrics: what waits, since when, what was sent, and what is parked.
+//! Metrics of the relay: waiting rows, their age, sent rows and blocked keys.
 
 use crate::stage::STREAM;
 use crate::world::RelayFixture;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Keeps every figure by name and table.
+/// Records every metric by name and table.
 #[derive(Clone, Default)]
 struct MetricsRecorder(Arc<Mutex<BTreeMap<String, f64>>>);
 
-/// One figure of a book.
+/// A handle to one metric of the recorder.
 struct RecordedMetric {
     book: MetricsRecorder,
     name: String,
@@ -61,7 +61,7 @@ impl MetricsRecorder {
         Arc::new(RecordedMetric { book: self.clone(), name })
     }
 
-    /// Waits until a figure of the table has a value.
+    /// Waits until a metric of the table satisfies a condition.
     async fn until(&self, figure: &str, is_it: impl Fn(f64) -> bool) {
         let name = format!("anabranch_relay_{figure} table=public.metered,stream={STREAM}");
         for _ in 0..6_000 {
@@ -97,7 +97,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
     let Some(mut world) = RelayFixture::bare() else { return };
     let book = MetricsRecorder::default();
     metrics::set_global_recorder(book.clone()).unwrap();
-    // Its own name: the recorder hears of every relay of this program.
+    // A unique name, because the recorder receives metrics from every relay of this program.
     world.table = OutboxTable::named("metered").unwrap();
     anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
     let mut session = world.session().await;
@@ -111,7 +111,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
     world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let relay = world.start(world.relay());
     book.until("parked_keys", |keys| (keys - 1.0).abs() < 0.1).await;
-    // Those of the parked key wait for a person, and not for the relay.
+    // Rows of the blocked key wait for an operator, not for the relay, and do not count.
     book.until("lag_rows", |rows| (rows - 2.0).abs() < 0.1).await;
     book.until("lag_seconds", |seconds| (3_600.0..7_200.0).contains(&seconds)).await;
     world.stage.engine.faults().clear();

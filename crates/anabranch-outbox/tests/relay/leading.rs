@@ -1,5 +1,5 @@
-//! Several relays: one at work, another when it goes; and what a stop, an outage or a lost session
-//! leaves.
+//! Several relays: one is active and another takes over when it ends. Includes the state after a
+//! stop, an outage or a lost session.
 
 use crate::stage::STREAM;
 use crate::world::RelayFixture;
@@ -28,12 +28,12 @@ async fn one_relay_works_and_another_takes_over_when_it_goes() {
     session.insert("a", "1").await;
     world.until_empty().await;
     assert!(!second.has_heard(is_leading));
-    // A crash: nothing is said, nothing is drained.
+    // A crash: no shutdown, no drain.
     drop(first);
     session.insert("a", "2").await;
     second.until("the lead", is_leading).await;
     world.until_empty().await;
-    // The same for a relay whose session the server ended: it comes back, or a third one does.
+    // The server ended this relay's session: it returns, or a third one takes over.
     let third = world.start(world.relay());
     session.run(END_OTHERS).await;
     session.insert("a", "3").await;
@@ -65,13 +65,13 @@ async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_
     session
         .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 300) n")
         .await;
-    // Nothing can be removed while somebody holds the rows.
+    // No row can be removed while another session locks them.
     session.run("BEGIN").await;
     session.run("SELECT FROM outbox FOR UPDATE").await;
     let relay = world.start(world.relay());
     world.until_delivered(300).await;
     drop(relay);
-    // Its last statement must not outlive it.
+    // The last statement of the dropped relay must not outlive it.
     session.run(END_OTHERS).await;
     session.run("COMMIT").await;
     let relay = world.start(world.relay());
@@ -105,7 +105,7 @@ async fn rows_that_somebody_holds_are_removed_later_and_not_sent_again() {
     session.run("SELECT FROM outbox FOR UPDATE").await;
     let relay = world.start(world.relay());
     world.until_delivered(20).await;
-    // A late row sets the cursor back before all of them.
+    // A late row moves the cursor back before all of them.
     let late =
         format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'late')");
     other.run(&late).await;
@@ -128,14 +128,14 @@ async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back
     }
     world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let relay = world.start(world.relay());
-    // The producer has them, so the cursor is behind them.
+    // The producer has them, so the cursor is past them.
     while world.stage.engine.faults().list().iter().all(|rule| rule.struck == 0) {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     session
         .run(&format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'late')"))
         .await;
-    // It lies behind the cursor, so it counts once the relay has gone back for it.
+    // The row lies behind the cursor, so it counts once the relay has moved back to it.
     relay.until("lag", |event| matches!(event, RelayEvent::Lagging { rows: 21, .. })).await;
     world.stage.engine.faults().clear();
     world.until_empty().await;

@@ -1,4 +1,4 @@
-//! The relay against a real PostgreSQL and a local stream: nothing skipped, every key in order.
+//! The relay against a real PostgreSQL and a local stream: no row skipped, every key in order.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

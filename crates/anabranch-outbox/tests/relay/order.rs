@@ -1,10 +1,10 @@
-//! Interleavings in which a plain relay skips a row, or sends an effect before its cause.
+//! Interleavings in which a naive relay skips a row, or sends an effect before its cause.
 
 use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use anabranch_outbox::BlockingTransaction;
 
-/// Takes a transaction id now, as any earlier write of the application would.
+/// Assigns a transaction id now, as any earlier write of the application would.
 async fn begin(session: &mut AppSession) {
     session.run("BEGIN").await;
     session.run("SELECT pg_current_xact_id()").await;
@@ -18,7 +18,8 @@ fn is_held(event: &RelayEvent) -> bool {
 async fn a_row_that_commits_late_with_a_lower_id_is_sent() {
     let Some(world) = RelayFixture::new().await else { return };
     let [mut late, mut early] = [world.session().await, world.session().await];
-    // The row with the lower id belongs to the later transaction, so the horizon lets the other pass.
+    // The row with the lower id belongs to the later transaction, so the horizon lets the other
+    // pass.
     begin(&mut early).await;
     begin(&mut late).await;
     late.insert("a", "late").await;
@@ -59,7 +60,7 @@ async fn a_transaction_that_began_first_and_wrote_last_comes_last() {
     let [mut first, mut second] = [world.session().await, world.session().await];
     begin(&mut first).await;
     second.insert("a", "cause").await;
-    // Sees the other's row, and has the lower transaction id.
+    // It sees the other's row, and has the lower transaction id.
     first.insert("a", "effect").await;
     first.run("COMMIT").await;
     let relay = world.start(world.relay());
@@ -78,7 +79,7 @@ async fn an_effect_below_the_horizon_waits_for_its_cause_above_it() {
     cause.insert("a", "cause").await;
     effect.insert("a", "effect").await;
     effect.run("COMMIT").await;
-    // The horizon stands at `other`: above the effect, below its cause.
+    // The horizon is at `other`: above the effect, below its cause.
     let relay = world.start(world.relay());
     relay.until("a row that is held up", is_held).await;
     assert_eq!(world.delivered().await, Vec::<String>::new());
@@ -105,7 +106,7 @@ async fn an_effect_waits_for_a_cause_that_the_cursor_has_passed() {
     passer.insert("b", "passer").await;
     passer.run("COMMIT").await;
     let relay = world.start(world.relay());
-    // The cursor is behind `passer` now, and above the id of `cause`.
+    // The cursor is now past `passer`, and above the id of `cause`.
     world.until_delivered(1).await;
     cause.run("COMMIT").await;
     effect.insert("a", "effect").await;
@@ -138,7 +139,7 @@ async fn an_id_that_was_drawn_long_before_its_transaction_is_not_skipped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_rolled_back_and_prepared_transactions_and_of_savepoints_go_by_their_fate() {
     let Some(mut world) = RelayFixture::bare() else { return };
-    // Whoever notifies can't prepare.
+    // A transaction that notifies can't be prepared.
     world.table = world.table.with_notify(false);
     anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
     let mut session = world.session().await;

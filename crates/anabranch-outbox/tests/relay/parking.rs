@@ -1,10 +1,10 @@
-//! A row that can never be sent stops its key, and nothing else.
+//! A row that can never be sent blocks its key, and nothing else.
 
 use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
 use anabranch_outbox::{RelayError, RowFormat};
 
-/// A row that no stream takes.
+/// A row that no stream accepts.
 enum UnsendableRow {
     TooLarge,
     DataHuge,
@@ -58,7 +58,7 @@ async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
         let relay = world.start(world.relay());
         relay.until("a parked key", is_parked).await;
         world.until_delivered(1).await;
-        // What comes later waits too, also for a relay that knows of the key from the table only.
+        // Later rows wait too, even for a relay that knows the blocked key only from the table.
         relay.stop().await.unwrap();
         let relay = world.start(world.relay());
         session.insert(&key, "last").await;
@@ -106,7 +106,7 @@ async fn a_key_that_is_retried_goes_on_with_the_row_that_stopped_it() {
     relay.until("a parked key", is_parked).await;
     let (database, table) = (world.database(), &world.table);
     assert_eq!(anabranch_outbox::retry(&database, table, "b").await.unwrap(), None);
-    // It parks again as long as nothing was done about the row.
+    // The key is blocked again while the row is not repaired.
     assert!(anabranch_outbox::retry(&database, table, "a").await.unwrap().is_some());
     relay.until("a key that goes on", |event| matches!(event, RelayEvent::KeyResumed { .. })).await;
     let parked = "SELECT count(*) FROM outbox_parked";
@@ -141,7 +141,8 @@ async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
     relay.stop().await.unwrap();
 }
 
-/// Key `a` is parked at row 3. `before` of its rows 1 and 2 go nevertheless, all once it is skipped.
+/// Checks the state with key `a` blocked at row 3: the rows of `before` among its rows 1 and 2 are
+/// sent nevertheless, and all rows once row 3 is skipped.
 async fn check_rows_before(world: &RelayFixture, before: &[&str]) {
     let mut session = world.session().await;
     session.insert("a", "behind").await;
@@ -157,7 +158,8 @@ async fn check_rows_before(world: &RelayFixture, before: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_before_the_one_that_parks_their_key_are_sent() {
-    // With a line of `outbox_parked`: a relay left it, and ended with the first two on their way.
+    // With an entry in `outbox_parked`, a previous relay left it and ended with the first two rows
+    // in flight.
     for parked in [false, true] {
         let Some(world) = RelayFixture::new().await else { return };
         let mut session = world.session().await;
@@ -178,7 +180,8 @@ async fn rows_before_the_one_that_parks_their_key_are_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_come_late_before_the_one_that_parked_their_key_are_not_skipped() {
-    // A bad hash key never reaches the producer. What the stream refuses stops the producer's key.
+    // A bad hash key never reaches the producer. A record that the stream refuses stops the
+    // producer's key.
     for (bad, before) in [(UnsendableRow::HashKey, &["1", "2"][..]), (UnsendableRow::TooLarge, &[])]
     {
         let Some(world) = RelayFixture::new().await else { return };
@@ -198,7 +201,7 @@ async fn rows_that_come_late_before_the_one_that_parked_their_key_are_not_skippe
     }
 }
 
-/// Parks key `a` at a row, as a relay does.
+/// Blocks key `a` at a row, as a relay does.
 async fn park(session: &mut AppSession, row: i64) {
     let sql = "INSERT INTO outbox_parked (row_id, partition_key, reason) VALUES";
     session.run(&format!("{sql} ({row}, 'a', 'bad')")).await;
@@ -213,7 +216,7 @@ async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
     session.insert("a", "3").await;
     UnsendableRow::HashKey.insert(&mut session).await;
     session.insert("a", "5").await;
-    // Both stand parked, as when the first of them came late.
+    // Both are blocking rows, as when the first of them came late.
     park(&mut session, 2).await;
     park(&mut session, 4).await;
     let relay = world.start(world.relay());
@@ -288,7 +291,7 @@ async fn headers_that_are_not_sent_park_nothing() {
 async fn rows_that_wait_are_counted_for_each_parked_key() {
     let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
-    // A row without a key is one with an empty key.
+    // A row without a key is treated as one with an empty key.
     session.run("ALTER TABLE outbox ALTER partition_key DROP NOT NULL").await;
     session.run("INSERT INTO outbox (partition_key, data) VALUES (NULL, '1')").await;
     UnsendableRow::KeyEmpty.insert(&mut session).await;
@@ -344,7 +347,7 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
 }
 
-/// Rows 1 to 300 of a few keys, and something that keeps these from going.
+/// Inserts rows 1 to 300 of a few keys, and references that prevent the removal of `kept`.
 async fn with_kept(session: &mut AppSession, kept: &[i64]) {
     session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
     session
@@ -363,7 +366,7 @@ async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
     let Some(world) = RelayFixture::new().await else { return };
     let mut session = world.session().await;
     with_kept(&mut session, &[17, 150]).await;
-    // Far fewer than there are, so that rows that stay with the others would soon be all.
+    // Far below the number of rows: rows failing with their batch would soon fill the limit.
     let relay = world.start(world.relay().with_max_held(20));
     for name in [17, 150] {
         let is_named = |event: &RelayEvent| matches!(event, RelayEvent::RemovalRefused { row, .. } if *row == name);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How many relays are started.
+/// Number of relays started.
 const RELAYS: u32 = 12;
-/// Clients that keep the pooler's two connections busy.
+/// Number of clients that keep the pooler's two connections busy.
 const CLIENTS: u32 = 8;
-/// How long a relay may take to find out.
+/// Time limit for a relay to detect the pooler.
 const FOUND_OUT: Duration = Duration::from_secs(20);
 
 async fn use_always(url: String) {

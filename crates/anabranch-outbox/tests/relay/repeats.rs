@@ -1,4 +1,4 @@
-//! What a consumer sees of rows that were sent twice: each once, with the memory for repeats.
+//! A consumer with a `Deduplicator` sees rows that were sent twice once each.
 
 use crate::stage::STREAM;
 use crate::world::RelayFixture;
@@ -24,7 +24,7 @@ async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order(
              SELECT 'k' || n % 3, n::text::bytea FROM generate_series(1, {ROWS}) n"
         ))
         .await;
-    // A relay that ends before it could remove a row, twice.
+    // A relay that ends before it can remove a row, twice.
     session.run("CREATE RULE keep AS ON DELETE TO outbox DO INSTEAD NOTHING").await;
     for times in 1..=2 {
         let relay = world.start(world.relay());

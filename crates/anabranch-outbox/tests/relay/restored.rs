@@ -1,4 +1,4 @@
-//! Ids that come again and rows that come back: a truncated table, a restore, a row removed by hand.
+//! Reused ids and restored rows: a truncated table, a restore, a row removed by hand.
 
 use crate::world::{AppSession, RelayFixture};
 use anabranch::event::RelayEvent;
@@ -8,7 +8,7 @@ fn is_parked(event: &RelayEvent) -> bool {
     matches!(event, RelayEvent::KeyBlocked { .. })
 }
 
-/// Writes a row that no stream takes.
+/// Inserts a row that no stream accepts.
 async fn insert_bad(session: &mut AppSession, key: &str) {
     session
         .run(&format!(
@@ -68,7 +68,7 @@ async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
     let relay = world.start(world.relay());
     session.insert("b", "1").await;
     world.until_empty().await;
-    // As a restore of that table brings it.
+    // An entry as a restore of that table brings it.
     session
         .run(
             "INSERT INTO outbox_parked (row_id, partition_key, reason, transaction_id) \
@@ -103,8 +103,8 @@ async fn rows_that_are_restored_behind_the_cursor_are_found_and_told_of() {
     }
     let is_restored = |event: &RelayEvent| matches!(event, RelayEvent::RowRestored { .. });
     assert!(!relay.has_heard(is_restored));
-    // With the transaction that they had, as a restore brings them: one before and one behind a row
-    // that waits for a person.
+    // With their original transaction, as a restore brings them: one before and one behind a
+    // blocking row.
     for row in [5, 1] {
         session
             .run(&format!(

@@ -1,7 +1,7 @@
-//! Writers, relays and servers in trouble at once, and the oracle over what came.
+//! Writers, relays and servers that fail at once, and an oracle over the delivered records.
 //!
-//! The writers of one key are serialised by a row lock. Many take their transaction id long before
-//! they get that lock, some roll back, and all take their time to commit.
+//! The writers of one key are serialized by a row lock. Many take their transaction id long before
+//! they get that lock, some roll back, and all delay their commit.
 
 use crate::child;
 use crate::postgres_server::Server;
@@ -83,7 +83,7 @@ fn spawn(url: &str, local: &Local) -> Child {
     child::spawn(url, local, None)
 }
 
-/// Ends a relay as `kill -9` does.
+/// Kills a relay as `kill -9` does.
 fn end(relay: Option<Child>) {
     if let Some(mut relay) = relay {
         relay.kill().unwrap();
@@ -96,7 +96,7 @@ async fn connect(url: &str) -> Result<AppSession, sqlx::Error> {
     Ok(AppSession(PgConnection::connect_with(&options).await?))
 }
 
-/// Writes until it is told to end. A server that dies costs it its transaction, no more.
+/// Writes until stopped. A server crash costs only the current transaction.
 async fn write(url: String, seed: u64, over: Arc<AtomicBool>) {
     let mut chance = fastrand::Rng::with_seed(seed);
     while !over.load(Ordering::Relaxed) {
@@ -137,7 +137,8 @@ async fn transaction(
     run(if chance.u64(..5) == 0 { "ROLLBACK".to_owned() } else { "COMMIT".to_owned() }).await
 }
 
-/// Per key the first deliveries are the committed rows, by the counter that the row lock protects.
+/// Checks that the first deliveries of each key are the committed rows, in the order of the counter
+/// that the row lock protects.
 async fn check(session: &mut AppSession, stage: &ProducerFixture) {
     let committed: Vec<(String, i64, String)> =
         sqlx::query_as("SELECT key, number, nonce FROM truth")

@@ -1,4 +1,4 @@
-//! `init`, tables of other people's making, and what stands in a relay's way.
+//! Tests of `init`, of tables that it did not create, and of problems that prevent relaying.
 
 use crate::world::RelayFixture;
 use anabranch_outbox::{ColumnNames, OutboxTable, RelayError};
@@ -18,7 +18,7 @@ async fn init_may_be_run_again_and_then_does_nothing() {
     let mut session = world.session().await;
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
     assert_eq!(session.number(tables).await, 0, "printing made something");
-    // What is printed is what an operator can run.
+    // An operator can run the printed script.
     session.run(&printed.script()).await;
     let again = anabranch_outbox::init(&database, table, false).await.unwrap();
     assert_eq!(again.statements, Vec::<String>::new());
@@ -56,7 +56,7 @@ async fn a_table_of_another_making_is_adopted_with_the_rows_that_it_has() {
     let records = world.stage.read_all().await;
     let ids = records.iter().map(|r| anabranch_outbox::Envelope::read(&r.data).unwrap().id);
     assert_eq!(ids.collect::<Vec<_>>(), ["first", "second"]);
-    // A row without a transaction could be skipped, so nobody can write one.
+    // A row without a transaction could be skipped, so such a row is rejected.
     let null = "INSERT INTO billing.events (customer, payload, name, transaction_id) \
                 VALUES ('00000000-0000-0000-0000-000000000001', '{}', 'x', NULL)";
     let refused = sqlx::Executor::execute(&mut session.0, null).await;
@@ -107,7 +107,7 @@ async fn what_stands_in_the_way_is_told_with_the_way_out() {
         let Some(world) = RelayFixture::bare() else { return };
         world.session().await.run(sql).await;
         let told = if sql.contains("transaction_id bigint") {
-            // It can't be altered, so it is told before anything is tried.
+            // The column can't be altered, so the problem is reported before anything is tried.
             let relay = world.start(world.relay());
             relay.ended().await.unwrap_err().to_string()
         } else {

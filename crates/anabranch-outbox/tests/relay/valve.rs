@@ -1,4 +1,4 @@
-//! A way to a server that can be shut: what is on it stays on it, and nobody is told.
+//! TCP proxy that can be shut: bytes in transit stay there, and neither side is notified.
 
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 pub(crate) struct TcpValve {
     port: u16,
     is_open: Arc<watch::Sender<bool>>,
-    /// Ends with the valve.
+    /// Aborted on drop.
     _task: JoinSet<()>,
 }
 
 impl TcpValve {
-    /// An open way to this port.
+    /// Creates an open proxy to this port.
     pub(crate) async fn before(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -51,7 +51,7 @@ impl TcpValve {
     }
 }
 
-/// Carries bytes, and the end of them, while the valve is open.
+/// Forwards bytes, and the end of the stream, while the valve is open.
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: watch::Receiver<bool>) {
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -1,4 +1,4 @@
-//! A database with an outbox, a stream, and relays between them.
+//! Fixture: a database with an outbox, a stream, and relays between them.
 
 use crate::postgres_server::Server;
 use crate::stage::{ProducerFixture, STREAM};
@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Long enough for any machine. A test that fails waits for it, no other does.
+/// Number of polls before a wait fails. Long enough for any machine; only a failing test waits that
+/// long.
 const LOOKS: u32 = 6_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -24,14 +25,15 @@ pub(crate) struct RelayFixture {
 }
 
 impl RelayFixture {
-    /// A database with an outbox that `init` made. `None` where there is no PostgreSQL.
+    /// Creates a database with an outbox made by `init`. Returns `None` if PostgreSQL is not
+    /// available.
     pub(crate) async fn new() -> Option<Self> {
         let world = Self::bare()?;
         anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
         Some(world)
     }
 
-    /// A database without anything.
+    /// Creates an empty database.
     pub(crate) fn bare() -> Option<Self> {
         let server = Server::shared()?;
         let url = server.fresh_database();
@@ -47,7 +49,7 @@ impl RelayFixture {
         Database::from_url(&self.url).unwrap()
     }
 
-    /// A session of the application's own.
+    /// Opens a session of the application.
     pub(crate) async fn session(&self) -> AppSession {
         let options: PgConnectOptions = self.url.parse().unwrap();
         AppSession(PgConnection::connect_with(&options).await.unwrap())
@@ -64,7 +66,7 @@ impl RelayFixture {
         Self::start_on(relay, self.stage.api())
     }
 
-    /// Starts a relay that has its own way to the stream.
+    /// Starts a relay with its own stream client.
     pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> RunningRelay {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let paused = Arc::new(Mutex::new(Vec::new()));
@@ -83,7 +85,7 @@ impl RelayFixture {
         RunningRelay { stop, task, heard, paused }
     }
 
-    /// Every event in the stream, as `key data`, shard by shard.
+    /// Returns every event in the stream as `key data`, shard by shard.
     pub(crate) async fn delivered(&self) -> Vec<String> {
         let records = self.stage.read_all().await;
         let read = |record: &anabranch_model::record::UserRecord| {
@@ -93,14 +95,14 @@ impl RelayFixture {
         records.iter().map(read).collect()
     }
 
-    /// The events of one key, in their order.
+    /// Returns the events of one key, in order.
     pub(crate) async fn delivered_of(&self, key: &str) -> Vec<String> {
         let all = self.delivered().await;
         let of = |line: String| line.strip_prefix(&format!("{key} ")).map(str::to_owned);
         all.into_iter().filter_map(of).collect()
     }
 
-    /// Waits until so many events are in the stream.
+    /// Waits until the stream has at least `count` events.
     pub(crate) async fn until_delivered(&self, count: usize) {
         for _ in 0..LOOKS {
             if self.stage.read_all().await.len() >= count {
@@ -111,7 +113,7 @@ impl RelayFixture {
         panic!("only {:?} came", self.delivered().await);
     }
 
-    /// Waits until the table has no rows.
+    /// Waits until the table is empty.
     pub(crate) async fn until_empty(&self) {
         let mut session = self.session().await;
         for _ in 0..LOOKS {
@@ -124,7 +126,7 @@ impl RelayFixture {
     }
 }
 
-/// A session of the application's own.
+/// A session of the application.
 pub(crate) struct AppSession(pub(crate) PgConnection);
 
 impl AppSession {
@@ -132,15 +134,15 @@ impl AppSession {
         self.0.execute(AssertSqlSafe(sql)).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// Drops the table that refers to the outbox. Locks are taken in the relay's order, the outbox
-    /// first: in the other one the database finds a deadlock.
+    /// Drops the table that references the outbox. Locks are taken in the relay's order, the outbox
+    /// first; the opposite order would deadlock.
     pub(crate) async fn drop_notes(&mut self) {
         for sql in ["BEGIN", "LOCK TABLE outbox", "DROP TABLE notes", "COMMIT"] {
             self.run(sql).await;
         }
     }
 
-    /// Writes an event.
+    /// Inserts an event.
     pub(crate) async fn insert(&mut self, key: &str, data: &str) {
         self.run(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')"))
             .await;
@@ -151,7 +153,7 @@ impl AppSession {
     }
 }
 
-/// A relay at work. Dropped, it ends at once, as in a crash.
+/// A running relay. Dropping it ends it at once, as in a crash.
 pub(crate) struct RunningRelay {
     stop: CancellationToken,
     task: JoinSet<Result<(), RelayError>>,
@@ -171,7 +173,7 @@ impl RunningRelay {
         panic!("{what} was not heard of, but {:?}", self.heard.lock().unwrap());
     }
 
-    /// Waits until its producer is paused, and says why.
+    /// Waits until its producer is paused, and returns the reason.
     pub(crate) async fn until_paused(&self) -> String {
         for _ in 0..LOOKS {
             if let Some(why) = self.paused.lock().unwrap().last() {
@@ -186,13 +188,13 @@ impl RunningRelay {
         self.heard.lock().unwrap().iter().any(is_it)
     }
 
-    /// Ends it as an operator does.
+    /// Stops it as an operator does.
     pub(crate) async fn stop(mut self) -> Result<(), RelayError> {
         self.stop.cancel();
         self.task.join_next().await.unwrap().unwrap()
     }
 
-    /// Waits for its own end.
+    /// Waits until it ends by itself.
     pub(crate) async fn ended(mut self) -> Result<(), RelayError> {
         self.task.join_next().await.unwrap().unwrap()
     }

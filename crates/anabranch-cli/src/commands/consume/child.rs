@@ -1,4 +1,4 @@
-//! One child process: records go in as lines, answers come back in the same order.
+//! A child process of `--exec`: records go in as lines, and answers come back in the same order.
 
 use crate::line::{one_line, short};
 use crate::output::print_note;
@@ -15,30 +15,29 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a child may take to end once its input is closed.
+/// Time for a child to exit after its input was closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A record for the child, and whom to tell what it answered.
+/// A record for the child, and the channel for its answer.
 pub(super) struct ChildRecord {
-    /// The record as a line.
+    /// The record as a JSON line.
     pub(super) line: String,
-    /// The answer.
     pub(super) answer: oneshot::Sender<Result<(), NotDone>>,
 }
 
-/// Why a record is not done.
+/// Reason that a record is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotDone {
-    /// The child said so, or took too long.
+    /// The child reported a failure or timed out.
     Failed(String),
-    /// The child ended by itself before it answered, perhaps because of the record.
+    /// The child exited before it answered, perhaps because of the record.
     ChildExited(String),
-    /// The child was told to end, could not be run, or was at another record.
+    /// The child was told to exit, could not be run, or was handling another record.
     Interrupted(String),
 }
 
 impl NotDone {
-    /// The same for a record that has no part in it.
+    /// Converts the reason for a record that did not cause it.
     fn for_other_record(&self) -> Self {
         match self {
             Self::Failed(why) | Self::ChildExited(why) | Self::Interrupted(why) => {
@@ -48,14 +47,14 @@ impl NotDone {
     }
 }
 
-/// What the child said to a record.
+/// Classification of a line from the child.
 #[derive(Debug, PartialEq, Eq)]
 enum ChildAnswer {
-    /// It is done.
+    /// The record is done.
     Done,
-    /// It failed, and why.
+    /// The record failed, with the reason.
     Failed(String),
-    /// No answer: something that it prints.
+    /// Other output, which is not an answer.
     Print,
 }
 
@@ -76,26 +75,23 @@ fn read_answer(line: &str) -> ChildAnswer {
     }
 }
 
-/// A running child.
 struct RunningChild {
-    /// The shell.
     child: Child,
-    /// The shell and all that it started. None of them outlives the conversation.
+    /// Process group of the shell and all processes it started, killed on drop.
     leader: KillGroupOnDrop,
-    /// Closed when nothing more comes.
+    /// `None` once no more records are sent.
     stdin: Option<ChildStdin>,
     stdout: ChildLines<BufReader<ChildStdout>>,
     shard: ShardId,
-    /// Who waits for an answer.
     waiting: PendingAnswers,
 }
 
-/// A process group by the process that made it, as long as it is known to be there.
+/// A process group, identified by its leader while that is known to exist.
 #[derive(Default)]
 pub(super) struct ProcessGroup(Mutex<Option<u32>>);
 
 impl ProcessGroup {
-    /// Kills the process and all that it started, at once.
+    /// Kills the leader and all processes it started.
     pub(super) fn kill(&self) {
         if let Some(leader) = *self.lock() {
             process_group::kill_group(leader);
@@ -108,7 +104,7 @@ impl ProcessGroup {
     }
 }
 
-/// Kills the group with the conversation. Its number may be given out again after that.
+/// Kills the group on drop and forgets it, because its id may be reused afterwards.
 struct KillGroupOnDrop(Arc<ProcessGroup>);
 
 impl Drop for KillGroupOnDrop {
@@ -118,17 +114,17 @@ impl Drop for KillGroupOnDrop {
     }
 }
 
-/// Who waits for an answer, oldest first.
+/// Records waiting for an answer, oldest first.
 struct PendingAnswers {
     asked: VecDeque<oneshot::Sender<Result<(), NotDone>>>,
-    /// Since when the oldest waits, by the clock.
+    /// Time from which the oldest is waiting, by the clock.
     since_ms: u64,
-    /// Whether the child has answered anything.
+    /// True once the child has answered anything.
     has_answered: bool,
     clock: Clock,
 }
 
-/// Runs a child until its input ends or it does. Whoever still waits is told why.
+/// Runs a child until its input ends or it exits. Unanswered records get the reason.
 pub(super) async fn run(
     command: Arc<str>,
     shard: ShardId,
@@ -143,20 +139,20 @@ pub(super) async fn run(
             running.end(why).await
         }
     };
-    // The child was never given these.
+    // These were never sent to the child.
     asks.close();
     while let Ok(ask) = asks.try_recv() {
         let _ = ask.answer.send(Err(end.clone()));
     }
 }
 
-/// Why a conversation ended.
+/// Reason that a conversation ended.
 enum ConversationEnd {
-    /// No more records come.
+    /// No more records arrive.
     NoMore,
-    /// The child closed its output, or can't be written to.
+    /// The child closed its output or input.
     Closed,
-    /// It did not answer in time.
+    /// The child did not answer in time.
     Hung,
 }
 
@@ -167,7 +163,8 @@ impl RunningChild {
             .env("ANABRANCH_SHARD", shard.as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A group of its own: Ctrl-C is for us, and a kill is for all that the shell started.
+            // A separate group: Ctrl-C goes to this process only, and a kill covers all processes
+            // of the shell.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -190,7 +187,7 @@ impl RunningChild {
         })
     }
 
-    /// Passes records in and answers out.
+    /// Sends records to the child and returns its answers.
     async fn run_conversation(
         &mut self,
         asks: &mut mpsc::Receiver<ChildRecord>,
@@ -214,14 +211,14 @@ impl RunningChild {
         }
     }
 
-    /// Writes a record to the child, which may be busy printing answers meanwhile.
+    /// Writes a record to the child, and reads answers meanwhile, so that neither side blocks.
     async fn send_record(
         &mut self,
         ask: ChildRecord,
         timeout: Duration,
     ) -> Option<ConversationEnd> {
         if ask.answer.is_closed() {
-            // Whoever asked has gone, perhaps with the lease.
+            // The caller is gone, perhaps with the lease.
             return None;
         }
         self.waiting.push(ask.answer);
@@ -260,8 +257,8 @@ impl RunningChild {
         end
     }
 
-    /// Ends the child, and tells those who wait. It answers in order, so the oldest record is the one
-    /// that it was at. Returns what to tell those that it was not given.
+    /// Ends the child and answers all waiting records. The child answers in order, so the oldest
+    /// record is the one it was handling. Returns the reason for records that it was not sent.
     async fn end(mut self, end: ConversationEnd) -> NotDone {
         drop(self.stdin.take());
         let why = match end {
@@ -270,7 +267,7 @@ impl RunningChild {
                 let hung = "the program did not answer in time and was killed; it is started again";
                 NotDone::Failed(hung.to_owned())
             }
-            // Answers to what was passed in before may still come.
+            // Answers to earlier records may still arrive.
             ConversationEnd::NoMore => {
                 let rest = async {
                     while let Some(line) = self.stdout.next_line().await {
@@ -301,10 +298,10 @@ impl RunningChild {
         None
     }
 
-    /// Kills the shell and all that it started.
+    /// Kills the shell and all processes it started.
     async fn kill(&mut self) {
         self.leader.0.kill();
-        // It can fail only where the process has ended already.
+        // This fails only if the process has already ended.
         let _ = self.child.kill().await;
     }
 }
@@ -317,7 +314,7 @@ impl PendingAnswers {
         self.asked.push_back(answer);
     }
 
-    /// Waits until the oldest has waited for too long.
+    /// Waits until the oldest record times out.
     async fn wait_timeout(&self, timeout: Duration) {
         if self.asked.is_empty() {
             return std::future::pending().await;
@@ -326,18 +323,18 @@ impl PendingAnswers {
         self.clock.sleep_until(self.since_ms.saturating_add(timeout_ms)).await;
     }
 
-    /// Takes a line that the child printed.
+    /// Processes an output line of the child.
     fn answered(&mut self, shard: &ShardId, line: &str) {
         let result = match read_answer(line) {
             ChildAnswer::Print => return print_note!("{}: {}", short(shard), one_line(line)),
             ChildAnswer::Done => Ok(()),
             ChildAnswer::Failed(why) => Err(NotDone::Failed(why)),
         };
-        // The next one has all of the time from here.
+        // The timeout of the next record starts now.
         self.since_ms = self.clock.now_ms();
         self.has_answered = true;
         if let Some(answer) = self.asked.pop_front() {
-            // Who asked may have gone, with its lease.
+            // The caller may be gone, with its lease.
             let _ = answer.send(result);
         } else {
             print_note!("{}: {} (an answer to nothing)", short(shard), one_line(line));
@@ -345,19 +342,19 @@ impl PendingAnswers {
     }
 }
 
-/// The signals by which a process is told to end: SIGHUP, SIGINT, SIGTERM.
+/// Signals that request an exit: SIGHUP, SIGINT, SIGTERM.
 const TOLD_TO_END: [i32; 3] = [1, 2, 15];
-/// What a shell exits with that can't run a command, or finds none.
+/// Exit codes of a shell that can't run or find a command.
 const NOT_RUN: [i32; 2] = [126, 127];
 
-/// What the end of a child means for the record that it was at. One that answered others and ends in
-/// order, as programs do that begin anew now and then, has not looked at it.
+/// Returns the meaning of a child's exit for the record it was handling. A child that has answered
+/// records and exits with success, as programs that restart themselves do, has not handled it.
 fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
     let Some(status) = status else {
         return NotDone::ChildExited("the program ended (killed); it is started again".to_owned());
     };
     let why = format!("the program ended ({status}); it is started again");
-    // A shell passes on how its last command ended.
+    // A shell returns the status of its last command.
     let of_shell = status.code().and_then(|code| code.checked_sub(128));
     let told = status.signal().or(of_shell).is_some_and(|number| TOLD_TO_END.contains(&number));
     let not_run = status.code().is_some_and(|code| NOT_RUN.contains(&code));
@@ -365,15 +362,15 @@ fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
     if told || not_run || in_order { NotDone::Interrupted(why) } else { NotDone::ChildExited(why) }
 }
 
-// The lines that a child prints: whatever bytes they have, and never more of one than fits.
+// Output lines of a child: arbitrary bytes, with a bound on the buffered length.
 
-/// The most that is kept of a line.
+/// Maximum buffered bytes of a line.
 const LINE_MAX_BYTES: usize = 1 << 20;
 
-/// What a child prints, line by line.
+/// Reads the output of a child line by line.
 pub(super) struct ChildLines<R> {
     out: R,
-    /// What has come of the line.
+    /// Start of the incomplete line.
     line: Vec<u8>,
     /// Bytes of the line that were dropped.
     dropped: u64,
@@ -384,15 +381,15 @@ impl<R: AsyncBufRead + Unpin> ChildLines<R> {
         Self { out, line: Vec::new(), dropped: 0 }
     }
 
-    /// The next line, without its line break; `None` when nothing more comes. What has come of a
-    /// line is kept when the call is dropped.
+    /// Returns the next line without its line break, or `None` at the end. Cancellation safe: an
+    /// incomplete line is kept.
     pub(super) async fn next_line(&mut self) -> Option<String> {
         loop {
-            // Who can't be read prints nothing more.
+            // A read error counts as the end of output.
             let came = self.out.fill_buf().await.unwrap_or_default();
             if came.is_empty() {
                 let over = self.line.is_empty() && self.dropped == 0;
-                // Whoever died inside a word has not said it.
+                // An unterminated last line is not a complete answer.
                 return (!over).then(|| self.take() + " … (without a line break)");
             }
             let line_break = came.iter().position(|byte| *byte == b'\n');
@@ -474,7 +471,7 @@ mod tests {
         check(exit(127), false, true);
         check(exit(0), true, true);
         check(exit(0), false, false);
-        // It may have been the record: an exception, a crash, too much memory.
+        // The record may be the cause: an exception, a crash, or too much memory.
         for own in [exit(1), exit(2), exit(139), 6, 9, 11] {
             check(own, true, false);
         }

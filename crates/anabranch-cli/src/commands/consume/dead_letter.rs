@@ -1,4 +1,4 @@
-//! Where records are put aside: a file, a table, another stream.
+//! Dead-letter queues of the command line: a file, a table or another stream.
 
 use crate::connection::AwsClients;
 use crate::failure::CommandFailure;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a database may take to answer at all.
+/// Timeout for connecting to a database.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Lanes park one after another, seldom at once.
+/// Database connections. Lanes write dead letters rarely, and seldom at the same time.
 const CONNECTIONS: u32 = 2;
 
-/// A place for records that were put aside, as it is written on the command line.
+/// Address of a dead-letter queue, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeadLetterPlace {
     /// A file of JSON lines.
     File(PathBuf),
     /// A table in a SQLite file.
     Sqlite(PathBuf, String),
-    /// A table in a PostgreSQL database, which is named by its URL.
+    /// A table in a PostgreSQL database, identified by its URL.
     Postgres(String, String),
     /// Another stream.
     Stream(StreamName),
@@ -60,7 +60,7 @@ impl FromStr for DeadLetterPlace {
     }
 }
 
-/// The place without its password.
+/// Formats the address without its password.
 impl fmt::Display for DeadLetterPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,7 +73,7 @@ impl fmt::Display for DeadLetterPlace {
 }
 
 impl DeadLetterPlace {
-    /// Opens it for a consumer of `stream`, and makes sure that it is there.
+    /// Opens the queue for a consumer of `stream`, and checks that it can be used.
     pub(crate) async fn open(
         &self,
         aws: &AwsClients,
@@ -107,7 +107,7 @@ impl DeadLetterPlace {
             }
             Self::Stream(other) if other == stream => Err(into_itself()),
             Self::Stream(other) => {
-                // One stream has two names: its plain one and its ARN.
+                // A stream has two names: the plain one and its ARN.
                 let there = aws.check_if_allowed(other).await?;
                 if there.is_some_and(|there| there.arn == summary.arn) {
                     return Err(into_itself());
@@ -119,7 +119,8 @@ impl DeadLetterPlace {
         }
     }
 
-    /// Opens what is there already; `None` if nothing was ever put aside there.
+    /// Opens an existing queue. Returns `None` if the file does not exist, because no record was
+    /// set aside.
     pub(crate) async fn open_existing(&self) -> Result<Option<DeadLetterQueue>, CommandFailure> {
         match self {
             Self::File(path) => {
@@ -142,7 +143,7 @@ impl DeadLetterPlace {
     }
 }
 
-/// Whether a file can be written, or made in its folder. Nothing is left there.
+/// Checks that a file can be written, or created in its folder. Leaves no file behind.
 fn try_to_write(path: &Path, folder: &Path) -> std::io::Result<()> {
     if path.is_file() {
         return std::fs::OpenOptions::new().append(true).open(path).map(drop);
@@ -167,7 +168,7 @@ async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue,
 }
 
 async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, CommandFailure> {
-    // No message repeats the URL: it may hold a password.
+    // Messages must not contain the URL, which may include a password.
     let wrong = |error: sqlx::Error| {
         CommandFailure::usage(format!(
             "the database for parked records can't be used: {error}; its address reads \

@@ -1,4 +1,4 @@
-//! The children of `--exec`: one for each shard that is being read.
+//! Child processes of `--exec`: one for each shard that is being read.
 
 use super::child::{self, ChildRecord, NotDone, ProcessGroup};
 use anabranch::consumer::{HandlerError, Interrupted};
@@ -10,26 +10,26 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Records that may wait for a child to take them. Lanes bound what can wait.
+/// Queue capacity of a child. The number of lanes bounds the queue anyway.
 const WAITING: usize = 1_024;
-/// How long children get to end by themselves once nothing more comes.
+/// Time for children to exit after their input ended.
 const CHILDREN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What is said of a record that came too late for its child.
+/// Error for a record that came too late for its child.
 const GONE: &str = "the program ended before it was given the record";
-/// How long the end of a child waits for the word to stop that may have been sent to both: by a
-/// service manager, to all processes of a service.
+/// Time to wait for a stop signal after a child has exited: a service manager may have signalled
+/// both, as it does for all processes of a service.
 const SIGNAL_GRACE: Duration = Duration::from_millis(200);
 
-/// The children. Clones share them.
+/// The child processes. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Exec {
-    /// What the shell runs.
+    /// Shell command.
     command: Arc<str>,
-    /// How long a record may take.
+    /// Timeout for one record.
     timeout: Duration,
-    /// Tells that the command was asked to stop.
+    /// Cancelled when the command is asked to stop.
     stopping: CancellationToken,
-    /// The children by shard, and the tasks that own them.
+    /// Children by shard, and the tasks that own them.
     crew: Arc<Mutex<Children>>,
 }
 
@@ -37,21 +37,21 @@ pub(crate) struct Exec {
 struct Children {
     /// The child of each shard.
     hands: BTreeMap<ShardId, ChildHandle>,
-    /// One task for each child.
+    /// One task per child.
     tasks: JoinSet<()>,
 }
 
-/// A child as it is reached.
+/// A handle to a child.
 #[derive(Clone)]
 struct ChildHandle {
-    /// Where it takes its records.
+    /// Queue of its records.
     asks: mpsc::Sender<ChildRecord>,
-    /// Its process.
+    /// Its process group.
     leader: Arc<ProcessGroup>,
 }
 
-/// Kills a child whose answer nobody waits for any more: its shard may be somebody else's by now,
-/// and what it does would come late.
+/// Kills a child on drop if its answer is still pending: another worker may own the shard by now,
+/// and the child's effects would come late.
 struct KillOnCancel(Option<Arc<ProcessGroup>>);
 
 impl Drop for KillOnCancel {
@@ -63,19 +63,20 @@ impl Drop for KillOnCancel {
 }
 
 impl Exec {
-    /// Children that run `command`. None is started before its first record.
+    /// Creates an empty set of children that run `command`. Each child starts with its first
+    /// record.
     pub(crate) fn new(command: &str, timeout: Duration) -> Self {
         let stopping = CancellationToken::new();
         Self { command: command.into(), timeout, stopping, crew: Arc::default() }
     }
 
-    /// Lays nothing to a record that fails once `stopping` says so.
+    /// Sets the token after whose cancellation failures are not attributed to records.
     pub(crate) fn until(mut self, stopping: CancellationToken) -> Self {
         self.stopping = stopping;
         self
     }
 
-    /// Hands a record to the child of its shard, and waits for the answer.
+    /// Sends a record to the child of its shard, and waits for the answer.
     pub(crate) async fn send(&self, shard: &ShardId, line: String) -> Result<(), HandlerError> {
         let (answer, answered) = oneshot::channel();
         let ChildHandle { asks, leader } = self.child_for(shard);
@@ -92,7 +93,7 @@ impl Exec {
         }
     }
 
-    /// Whether the record is to blame.
+    /// Returns the error for an unfinished record: a failure of the record, or an interruption.
     async fn blame(&self, not_done: NotDone) -> HandlerError {
         let why = match not_done {
             NotDone::Interrupted(why) => return Interrupted::because(why).into(),
@@ -105,9 +106,9 @@ impl Exec {
         }
     }
 
-    /// The child of a shard; one that ended has a successor.
+    /// Returns the child of a shard, and starts a new one if it has ended.
     fn child_for(&self, shard: &ShardId) -> ChildHandle {
-        // The map is changed in single steps, so a panic leaves nothing half done.
+        // The map is changed in single steps, so a panic leaves no partial change.
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
         while crew.tasks.try_join_next().is_some() {}
         if let Some(hand) = crew.hands.get(shard).filter(|hand| !hand.asks.is_closed()) {
@@ -126,13 +127,13 @@ impl Exec {
         hand
     }
 
-    /// The shard is no longer read: its child finds the end of its input.
+    /// Closes the input of a shard's child, because the shard is no longer read.
     pub(crate) fn close_shard(&self, shard: &ShardId) {
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
         crew.hands.remove(shard);
     }
 
-    /// Lets all children end, for as long as somebody waits. Those that don't are killed.
+    /// Closes the input of all children and waits up to `patience`. Kills the remaining ones.
     pub(crate) async fn close(&self, patience: Duration) {
         let mut tasks = {
             let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +142,7 @@ impl Exec {
         };
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(patience.min(CHILDREN_EXIT_TIMEOUT), all).await;
-        // What is left is killed with its task.
+        // Remaining children are killed with their tasks.
         tasks.shutdown().await;
     }
 }

@@ -1,9 +1,9 @@
-//! `anabranch consume`: a stateful, balanced consumer for a program in any language.
+//! `anabranch consume`: a load-balanced consumer with checkpoints, for programs in any language.
 //!
 //! ```text
-//! Consumer ── records of a shard ──▶ outlet ─┬─▶ exec ── JSON line ──▶ child of the shard
-//!                                            │     ◀── ok | fail: why ──┘
-//!                                            └─▶ Printer ──▶ standard output
+//! Consumer ── records of a shard ──▶ RecordSink ─┬─▶ Exec ── JSON line ──▶ child of the shard
+//!                                                │     ◀── ok | fail: why ──┘
+//!                                                └─▶ Printer ──▶ standard output
 //! ```
 
 pub(crate) mod record_sink;
@@ -29,10 +29,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The longest that a handler may be told to take, in milliseconds.
+/// Upper bound of the handler watchdog, in milliseconds.
 const MOST_MS: u64 = 86_400_000;
 
-/// What can be chosen about a consumer.
+/// Options of `anabranch consume`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 With --exec, a shell runs CMD once for each shard. It reads one JSON object a line: shard, sequence, \
@@ -49,55 +49,56 @@ closed terminal stop it in order; nothing comes twice then.
 What a stop, a closed pipe or a program that is told to end leaves undone is never put aside by --park.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct ConsumeOptions {
-    /// The stream, by its name; in a KCL table for several streams also as account:stream:epoch
+    /// Stream name; in a KCL table for several streams also account:stream:epoch
     stream: String,
-    /// The application: those of one name share the work and its memory
+    /// Application name; consumers with the same name share the shards and the checkpoints
     #[arg(long, value_name = "NAME")]
     app: String,
-    /// The program that is given the records, run by `sh -c`
+    /// Program that handles the records, run by `sh -c`
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// Records of one shard that may be under way at once, of different keys
+    /// Maximum records of one shard in progress at once, of different keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
-    /// Where to start, if the application has never read the stream: trim, latest, 10m, a time
+    /// Start position if the application has no checkpoint: trim, latest, an age such as 10m, or a
+    /// time
     #[arg(long, value_name = "TIME", default_value = "trim")]
     since: TimeSpec,
-    /// Have records pushed by enhanced fan-out
+    /// Use enhanced fan-out instead of polling
     #[arg(long)]
     fan_out: bool,
-    /// How long the program may take to answer a record
+    /// Time limit for the program to answer a record
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "exec")]
     #[arg(value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Put a record aside, whole, when it failed --attempts times: in a file, sqlite:PATH#TABLE,
-    /// postgres:URL#TABLE or stream:NAME; without it, it is tried for ever
+    /// Dead-letter queue for records that failed --attempts times: a file, sqlite:PATH#TABLE,
+    /// postgres:URL#TABLE or stream:NAME; without it, they are retried forever
     #[arg(long, value_name = "PLACE")]
     park: Option<DeadLetterPlace>,
-    /// How often a record is tried before it is put aside
+    /// Attempts before a record goes to the dead-letter queue
     #[arg(long, value_name = "N", default_value_t = 5, requires = "park")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
-    /// The stream holds what `--park stream:NAME` put aside: give the records as they were
+    /// Unwrap dead letters that `--park stream:NAME` wrote: the stream holds them, and the program
+    /// gets the original records
     #[arg(long)]
     parked: bool,
-    /// For how long this worker may be silent before others take its shards
+    /// Silence after which other workers take this worker's shards
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     lease_time: Duration,
-    /// For how long a stop waits for records that are under way; what is not done by then is broken
-    /// off and comes again
+    /// Grace period at shutdown for records in progress; the rest is interrupted and redelivered
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
     grace: Duration,
     /// Print records as JSON objects
     #[arg(long, conflicts_with = "exec")]
     json: bool,
-    /// Say who takes which shard
+    /// Print lease changes
     #[arg(long, short)]
     verbose: bool,
 }
 
-/// Consumes until it is told to stop.
+/// Consumes until it is stopped.
 pub(crate) async fn run(
     options: ConsumeOptions,
     connection: &ConnectionSettings,
@@ -105,7 +106,7 @@ pub(crate) async fn run(
     let start = options.since.start();
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
-    // KCL's word for a stream has colons, which no stream's name has.
+    // A KCL stream id contains colons, which stream names never do.
     let named: Option<KclStreamId> = options.stream.parse().ok();
     let stream = StreamName::from(named.as_ref().map_or(&*options.stream, KclStreamId::stream));
     let summary = if options.fan_out {
@@ -141,7 +142,7 @@ pub(crate) async fn run(
         .with_settings(|settings| {
             settings.lease_time = millis(options.lease_time);
             settings.grace_period = millis(options.grace);
-            // The program's own time-out comes first.
+            // The watchdog must fire after the program's own timeout.
             let limit_ms = millis(options.timeout).saturating_mul(2).min(MOST_MS);
             settings.watchdog.handler_ms = settings.watchdog.handler_ms.max(limit_ms);
         });
@@ -182,26 +183,26 @@ pub(crate) async fn run(
     printer::end(thread).await.map(drop)
 }
 
-/// The least that children have to end by themselves, however late it is.
+/// Minimum time for children to exit, even after the grace period.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// When the command was asked to stop. Clones share it.
+/// Time of the stop request. Clones share it.
 #[derive(Clone, Default)]
 struct StopRequestedAt {
-    /// Tells that it was.
+    /// Cancelled by the stop request.
     token: CancellationToken,
-    /// When that was, by the machine's clock.
+    /// Time of the stop request, by the machine's clock.
     at_ms: Arc<OnceLock<u64>>,
 }
 
 impl StopRequestedAt {
-    /// It is asked now.
+    /// Records the stop request.
     fn stop(&self) {
         let _ = self.at_ms.set(Clock::machine().now_ms());
         self.token.cancel();
     }
 
-    /// What is left of the grace, for the farewell of the children.
+    /// Returns the rest of the grace period for the exit of the children.
     fn grace_left(&self, grace: Duration) -> Duration {
         let Some(at_ms) = self.at_ms.get() else { return Duration::MAX };
         let passed_ms = Clock::machine().now_ms().saturating_sub(*at_ms);
@@ -209,7 +210,7 @@ impl StopRequestedAt {
     }
 }
 
-/// Tells the operator, and lets go of the children of shards that are no longer read.
+/// Returns a listener that prints notices, and closes children whose shards are no longer read.
 fn events(children: Option<Exec>, verbose: bool) -> Events {
     let notices = notices::printed(verbose);
     Events::new(move |event| {
@@ -226,7 +227,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An error and what lies below it, in one line.
+/// Formats an error and its sources on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

@@ -1,4 +1,4 @@
-//! Where a record goes: to a child process, to standard output, or into a file.
+//! Record sinks: a child process, standard output or a file.
 
 use super::exec::Exec;
 use crate::line;
@@ -9,47 +9,43 @@ use anabranch_model::record::UserRecord;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Where a record goes. One type for all of them, so that there is one consumer to build.
+/// Sink of a record. A single type for all sinks, so that only one type of consumer is built.
 pub(crate) enum RecordSink {
-    /// To the child of its shard, which answers.
+    /// The child of the record's shard, which answers.
     Exec {
-        /// The children.
         children: Exec,
-        /// Whether the stream holds records that were put aside.
+        /// True if the stream holds dead letters.
         parked: bool,
     },
-    /// To standard output.
+    /// Standard output.
     Print {
-        /// The thread that prints.
         printer: Printer,
-        /// How.
         form: LineFormat,
-        /// Whether the stream holds records that were put aside.
+        /// True if the stream holds dead letters.
         parked: bool,
     },
-    /// Into a file that other processes append to as well, one write a record.
+    /// A file to which other processes append too, with one write per record.
     Append {
-        /// The file.
+        /// Open in append mode.
         file: Arc<std::fs::File>,
-        /// The line of a record.
         line: LineFormatter,
     },
 }
 
-/// Makes the line of a record.
+/// Formats a record as a line.
 pub(crate) type LineFormatter = Box<dyn Fn(&LeaseKey, &UserRecord) -> String + Send + Sync>;
 
-/// How a record is printed.
+/// Output format of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFormat {
-    /// For people.
+    /// Plain text.
     Plain,
-    /// As a JSON object.
+    /// A JSON object.
     Json,
 }
 
 impl LineFormat {
-    /// The line of a record of a stream that may hold what was put aside.
+    /// Formats a record, which is unwrapped if the stream holds dead letters.
     fn line_of(
         self,
         parked: bool,
@@ -63,7 +59,7 @@ impl LineFormat {
         Ok(self.line(&parked.shard, &parked.record))
     }
 
-    /// The line of a record.
+    /// Formats a record.
     pub(crate) fn line(self, shard: &LeaseKey, record: &UserRecord) -> String {
         match self {
             Self::Plain => line::plain(&shard.shard, record),
@@ -76,7 +72,7 @@ impl Handler for RecordSink {
     fn max_records(&self) -> usize {
         match self {
             Self::Exec { .. } | Self::Append { .. } => 1,
-            // What is printed together is done together.
+            // Records that are printed together are done together.
             Self::Print { .. } => 500,
         }
     }
@@ -98,7 +94,7 @@ impl Handler for RecordSink {
             Self::Print { printer, form, parked } => {
                 let lines = records.iter().map(|record| form.line_of(*parked, shard, record));
                 let text: String = lines.collect::<Result<_, _>>()?;
-                // That is none of the records' doing. The command is about to end.
+                // The records are not at fault. The command is about to end.
                 let printed = printer.print(text).await;
                 printed.map_err(|_| Interrupted::because(NOBODY_READS).into())
             }

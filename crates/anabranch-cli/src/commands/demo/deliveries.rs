@@ -1,4 +1,4 @@
-//! The log of deliveries: one file that all workers append to, so that there is one order of them.
+//! Delivery log: one file that all workers append to, which defines a total order.
 
 use super::produce::DemoRecord;
 use crate::failure::CommandFailure;
@@ -11,23 +11,23 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The line of one delivery. It is written at once, so a kill never leaves half of it.
+/// Formats one delivery. It is written with one call, so a kill never leaves a partial line.
 pub(super) fn line(worker: &str, now_ms: u64, shard: &LeaseKey, record: &UserRecord) -> String {
     let payload = record.data.escape_ascii();
     format!("D {worker} {now_ms} {} {payload}\n", shard.shard)
 }
 
-/// The line of a worker that starved and was shut out.
+/// Formats the eviction of a starved worker.
 pub(super) fn expelled(worker: &str, now_ms: u64) -> String {
     format!("E {worker} {now_ms}\n")
 }
 
-/// One line of the log.
+/// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DeliveryLogEntry {
     /// A record was handled.
     Delivered { worker: String, at_ms: u64, shard: ShardId, item: DemoRecord },
-    /// A worker was shut out.
+    /// A worker was evicted.
     Evicted { worker: String },
 }
 
@@ -52,22 +52,22 @@ impl DeliveryLogEntry {
     }
 }
 
-/// What was read of the log so far.
+/// The log as read so far.
 pub(super) struct DeliveryLog(Mutex<DeliveryLogState>);
 
 struct DeliveryLogState {
     file: File,
-    /// The start of a line whose end is not there yet.
+    /// Start of an incomplete line.
     rest: String,
     entries: Vec<DeliveryLogEntry>,
     distinct: BTreeSet<DemoRecord>,
     by_shard: BTreeMap<ShardId, u64>,
-    /// Who delivered a shard last.
+    /// The worker that last delivered from each shard.
     readers: BTreeMap<ShardId, String>,
 }
 
 impl DeliveryLog {
-    /// Makes the file.
+    /// Creates the file.
     pub(super) fn new(path: &Path) -> Result<Self, CommandFailure> {
         let file = File::create(path).and_then(|_| File::open(path));
         let file =
@@ -86,7 +86,7 @@ impl DeliveryLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what has come since the last time.
+    /// Reads the entries added since the last call.
     pub(super) fn read(&self) -> Result<(), CommandFailure> {
         let mut log = self.log();
         let mut text = std::mem::take(&mut log.rest);
@@ -109,27 +109,28 @@ impl DeliveryLog {
         Ok(())
     }
 
-    /// How many different records were delivered.
+    /// Returns the number of distinct records delivered.
     pub(super) fn distinct(&self) -> usize {
         self.log().distinct.len()
     }
 
-    /// How many different records of a shard were delivered.
+    /// Returns the number of distinct records of a shard delivered.
     pub(super) fn of_shard(&self, shard: &ShardId) -> u64 {
         self.log().by_shard.get(shard).copied().unwrap_or(0)
     }
 
-    /// Who delivered a shard last.
+    /// Returns the worker that last delivered from a shard.
     pub(super) fn reader_of(&self, shard: &ShardId) -> Option<String> {
         self.log().readers.get(shard).cloned()
     }
 
-    /// Everything, in order of delivery.
+    /// Returns all entries in order of delivery.
     pub(super) fn all(&self) -> Vec<DeliveryLogEntry> {
         self.log().entries.clone()
     }
 
-    /// When somebody else first delivered a record of a shard after this time.
+    /// Returns the time at which a worker other than `not` first delivered from a shard at or after
+    /// `after_ms`.
     pub(super) fn next_reader(&self, shard: &ShardId, not: &str, after_ms: u64) -> Option<u64> {
         self.log().entries.iter().find_map(|entry| match entry {
             DeliveryLogEntry::Delivered { worker, at_ms, shard: of, .. } => {

@@ -1,9 +1,10 @@
-//! `anabranch demo`: keyed records through splits, merges, a stop and a kill, and a verdict.
+//! `anabranch demo`: sends keyed records through splits, merges, a stop and a kill, and checks the
+//! result.
 //!
 //! ```text
 //! produce ──Producer──▶ local stream ──▶ three worker processes ──▶ deliveries.log
-//!    │ what was accepted     ▲ split, merge      ▲ SIGTERM, SIGKILL        │ what was delivered
-//!    │                       └────── script ─────┘                         ▼
+//!    │ accepted records      ▲ split, merge      ▲ SIGTERM, SIGKILL        │ delivered records
+//!    │                       └──── scenario ─────┘                         ▼
 //!    └───────────────────────────────▶ verdict ◀────────────────────── deliveries
 //! ```
 
@@ -28,16 +29,16 @@ use verdict::DemoVerdict;
 use view::DemoView;
 use workers::DemoWorkers;
 
-/// Shards that the stream begins with.
+/// Initial number of shards.
 const SHARDS: i32 = 4;
-/// How long the workers may need, once all is put, before the rest counts as lost.
+/// Time for the workers to deliver the remaining records after the last put. Others count as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the view looks at what was delivered.
+/// Refresh interval of the view.
 const LOOK: Duration = Duration::from_millis(250);
-/// The name of the stream and of the application.
+/// Name of the stream and of the application.
 const NAME: &str = "demo";
 
-/// What can be chosen about the demo.
+/// Options of `anabranch demo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 It runs on this machine alone: a local stream, three worker processes that share its shards, and a \
@@ -45,21 +46,21 @@ producer that keeps every key in order. Shards are split and merged while record
 stopped in order and replaced, and one is killed. The verdict compares what was accepted with what \
 was delivered. Exit code 1 if a guarantee was broken.")]
 pub(crate) struct DemoOptions {
-    /// How long to put records
+    /// Duration of the puts, in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=3600))]
     seconds: u64,
-    /// How many keys the records have
+    /// Number of distinct keys
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     keys: u32,
-    /// Records a second, of all keys together
+    /// Records per second, over all keys
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
-    /// Chooses which shards are split and merged, and which workers stop
+    /// Random seed for the shards that are split or merged and the workers that stop
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Runs the demo. The result is bad when a guarantee did not hold.
+/// Runs the demo. Returns a failure if a guarantee was broken.
 pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
     let stop = crate::signals::wait_for_signal(1)?;
     let folder = tempfile::Builder::new().prefix("anabranch-demo-").tempdir();
@@ -67,7 +68,7 @@ pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
         folder.map_err(|error| CommandFailure::usage(format!("no folder to work in: {error}")))?;
     let local = Local::start().await.map_err(CommandFailure::usage)?;
     let stream = Arc::new(DemoStream::new(&local.sdk_config(), NAME));
-    // Workers are killed when their fleet is dropped, whatever ends the demo.
+    // Workers are killed when `DemoWorkers` is dropped, whatever ends the demo.
     let outcome = tokio::select! {
         biased;
         () = stop => Err(CommandFailure::result("stopped before the end, so there is no verdict")),
@@ -79,7 +80,7 @@ pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
     if verdict.holds() { Ok(()) } else { Err(CommandFailure::result("a guarantee was broken")) }
 }
 
-/// Puts, reshards, stops and kills at once, then judges.
+/// Runs the producer and the scenario concurrently, and then checks the result.
 async fn perform(
     stream: &Arc<DemoStream>,
     endpoint: String,
@@ -120,7 +121,7 @@ async fn perform(
     Ok(DemoVerdict::of(&put.accepted(), put.failed(), &deliveries.all(), &told))
 }
 
-/// What the parts of the demo look at.
+/// State shared by the parts of the demo.
 struct DemoContext<'a> {
     stream: &'a DemoStream,
     deliveries: &'a DeliveryLog,
@@ -128,7 +129,7 @@ struct DemoContext<'a> {
     options: &'a DemoOptions,
 }
 
-/// Shows what happens, until it is dropped or can't look any more.
+/// Refreshes the view until it is dropped or fails.
 async fn watch(
     scene: &DemoContext<'_>,
     view: &mut DemoView,
@@ -151,7 +152,7 @@ async fn watch(
     }
 }
 
-/// Waits until everything that was accepted was delivered, or until patience is over.
+/// Waits until all accepted records were delivered, or for [`PATIENCE`].
 async fn wait_for_the_rest(
     scene: &DemoContext<'_>,
     view: &mut DemoView,

@@ -1,4 +1,4 @@
-//! Puts numbered records of each key, with the library's ordered producer.
+//! Producer of the demo: puts numbered records of each key with the library's ordered producer.
 
 use super::DemoOptions;
 use super::stream::DemoStream;
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The pause between two rounds of puts.
+/// Pause between two rounds of puts.
 const ROUND_MS: u64 = 10;
-/// How long the rest may take once all is put.
+/// Time for the remaining records after the last put.
 const CLOSE: Duration = Duration::from_secs(20);
-/// Tickets that may wait to be counted.
+/// Maximum tickets waiting to be counted.
 const WAITING: usize = 65_536;
 
-/// One record: its key's number and its number within the key.
+/// A record: its key's number and its number within the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DemoRecord {
     pub(super) key: u32,
@@ -25,29 +25,29 @@ pub(super) struct DemoRecord {
 }
 
 impl DemoRecord {
-    /// The payload of this record.
+    /// Formats the payload of this record.
     fn payload(self) -> String {
         format!("{}:{}", self.key, self.number)
     }
 
-    /// Reads a payload back.
+    /// Parses a payload.
     pub(super) fn read(payload: &str) -> Option<Self> {
         let (key, number) = payload.split_once(':')?;
         Some(Self { key: key.parse().ok()?, number: number.parse().ok()? })
     }
 }
 
-/// What was put so far.
+/// Log of the puts so far.
 #[derive(Default)]
 pub(super) struct PutLog(Mutex<PutLogState>);
 
 #[derive(Default)]
 struct PutLogState {
-    /// What the stream accepted, each key in order.
+    /// Records that the stream accepted, in order for each key.
     accepted: Vec<DemoRecord>,
-    /// How many of them each shard took.
+    /// Number of accepted records per shard.
     by_shard: BTreeMap<ShardId, u64>,
-    /// Records that have no certain place.
+    /// Number of records that were refused or have an unknown outcome.
     failed: usize,
 }
 
@@ -57,22 +57,22 @@ impl PutLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the stream accepted.
+    /// Returns the accepted records.
     pub(super) fn accepted(&self) -> Vec<DemoRecord> {
         self.lock().accepted.clone()
     }
 
-    /// How many it accepted.
+    /// Returns the number of accepted records.
     pub(super) fn count(&self) -> usize {
         self.lock().accepted.len()
     }
 
-    /// How many records have no certain place.
+    /// Returns the number of records that were refused or have an unknown outcome.
     pub(super) fn failed(&self) -> usize {
         self.lock().failed
     }
 
-    /// How many records a shard took.
+    /// Returns the number of records accepted by a shard.
     pub(super) fn of_shard(&self, shard: &ShardId) -> u64 {
         self.lock().by_shard.get(shard).copied().unwrap_or(0)
     }
@@ -88,7 +88,7 @@ impl PutLog {
     }
 }
 
-/// Puts as many records as the time holds at the rate.
+/// Puts records at the configured rate for the configured time.
 pub(super) async fn run(
     stream: &DemoStream,
     options: &DemoOptions,
@@ -110,7 +110,7 @@ pub(super) async fn run(
                 let item = DemoRecord { key, number: done / keys };
                 let ticket = producer.put(format!("customer-{key}"), item.payload()).await;
                 let ticket = ticket.map_err(CommandFailure::result)?;
-                // The counting half lives as long as this one.
+                // The counting task lives as long as this one.
                 let _ = tickets.send((item, ticket)).await;
                 done += 1;
             }

@@ -1,4 +1,4 @@
-//! What happens to the stream and to the workers while records flow.
+//! Scenario of the demo: reshards, a stop and a kill while records flow.
 
 use super::DemoContext;
 use super::workers::{DemoWorkers, TAKE_OVER_MS};
@@ -8,20 +8,20 @@ use anabranch_model::ids::ShardId;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What the script tells when it is over.
+/// Report on the scenario.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct ScriptReport {
-    /// Splits and merges.
+    /// Number of splits and merges.
     pub(super) reshards: usize,
-    /// The worker that was killed.
+    /// Name of the killed worker.
     pub(super) killed: Option<String>,
-    /// The longest time from a stop to the next delivery by another worker, in milliseconds.
+    /// Longest time from a stop to the next delivery by another worker, in milliseconds.
     pub(super) after_stop_ms: Option<u64>,
-    /// The same after the kill.
+    /// Longest time from the kill to the next delivery by another worker, in milliseconds.
     pub(super) after_kill_ms: Option<u64>,
 }
 
-/// One thing that happens.
+/// A step of the scenario.
 enum ScriptStep {
     Split,
     Merge,
@@ -29,7 +29,7 @@ enum ScriptStep {
     KillOne,
 }
 
-/// What happens after which part of the time, in percent.
+/// The steps, each with its start as a percentage of the total time.
 const SCRIPT: [(u64, ScriptStep); 6] = [
     (12, ScriptStep::Split),
     (25, ScriptStep::StopOne),
@@ -39,7 +39,7 @@ const SCRIPT: [(u64, ScriptStep); 6] = [
     (85, ScriptStep::Merge),
 ];
 
-/// Plays the script.
+/// Runs the scenario.
 pub(super) async fn run(
     scene: &DemoContext<'_>,
     fleet: &mut DemoWorkers,
@@ -83,7 +83,7 @@ pub(super) async fn run(
     Ok(told)
 }
 
-/// A worker that reads a shard, and its shards.
+/// Picks a worker that reads shards, and returns its shards.
 async fn pick_worker(
     fleet: &mut DemoWorkers,
     chance: &Rng,
@@ -100,7 +100,7 @@ async fn pick_worker(
     if busy.is_empty() { Err(none()) } else { Ok(busy.swap_remove(at)) }
 }
 
-/// How long it took until others delivered records of all these shards.
+/// Returns the time until other workers delivered records of all these shards.
 async fn handed_over(
     scene: &DemoContext<'_>,
     clock: &Clock,

@@ -1,4 +1,4 @@
-//! The demo's stream: the few calls that it makes, through the AWS SDK over HTTP.
+//! Stream of the demo: the few API calls that it makes, through the AWS SDK over HTTP.
 
 use crate::failure::CommandFailure;
 use anabranch::clock::Rng;
@@ -11,20 +11,19 @@ use aws_sdk_kinesis::error::DisplayErrorContext;
 use aws_types::SdkConfig;
 use std::time::Duration;
 
-/// How often a stream that is not ACTIVE is looked at again.
+/// Interval between checks until a stream is ACTIVE.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// One stream and the clients that talk to it.
+/// A stream and its clients.
 pub(super) struct DemoStream {
-    /// For the calls that the library makes.
+    /// Client for the library.
     pub(super) kinesis: AwsKinesis,
-    /// For the calls that only an operator makes.
+    /// Client for administrative calls.
     client: Client,
-    /// Its name.
     pub(super) name: StreamName,
 }
 
-/// Sends a request. A failure names the call, in one line.
+/// Sends a request. An error names the call, on one line.
 macro_rules! call {
     ($name:literal, $request:expr) => {
         $request
@@ -39,7 +38,7 @@ impl DemoStream {
         Self { kinesis: AwsKinesis::new(config), client: Client::new(config), name: name.into() }
     }
 
-    /// Creates the stream and waits until it can be used.
+    /// Creates the stream and waits until it is ACTIVE.
     pub(super) async fn create(&self, shards: i32) -> Result<(), CommandFailure> {
         let create = self.client.create_stream().stream_name(self.name.as_str());
         call!("CreateStream", create.shard_count(shards))?;
@@ -57,13 +56,13 @@ impl DemoStream {
         }
     }
 
-    /// The shards as a graph.
+    /// Returns the shards as a graph.
     pub(super) async fn lineage(&self) -> Result<Lineage, CommandFailure> {
         let list = self.kinesis.list_shards(&self.name, ShardFilter::All).await;
         Ok(Lineage::new(list.map_err(CommandFailure::result)?.shards))
     }
 
-    /// Splits an open shard in half. Says what became what.
+    /// Splits an open shard in half. Returns a description.
     pub(super) async fn split(&self, chance: &Rng) -> Result<String, CommandFailure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
@@ -78,7 +77,7 @@ impl DemoStream {
         Ok(format!("split {} into {}", short(&parent.id), names(after.children(&parent.id))))
     }
 
-    /// Merges two neighbours. Says what became what.
+    /// Merges two adjacent shards. Returns a description.
     pub(super) async fn merge(&self, chance: &Rng) -> Result<String, CommandFailure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
@@ -96,7 +95,7 @@ impl DemoStream {
 
 use crate::line::short;
 
-/// The open shards by the keys that they take.
+/// Returns the open shards in order of their hash ranges.
 fn by_keys(lineage: &Lineage) -> Vec<&Shard> {
     let mut open: Vec<&Shard> = lineage.open_shards().collect();
     open.sort_by_key(|shard| shard.range);

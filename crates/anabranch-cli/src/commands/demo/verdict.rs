@@ -1,4 +1,4 @@
-//! The oracle: what was accepted against what was delivered.
+//! Verdict of the demo: compares accepted with delivered records.
 
 use super::deliveries::DeliveryLogEntry;
 use super::produce::DemoRecord;
@@ -7,25 +7,25 @@ use crate::time_spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the comparison found.
+/// Result of the comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DemoVerdict {
     put: usize,
-    /// Records that the producer could not place.
+    /// Number of records that were refused or have an unknown outcome.
     failed: usize,
     delivered: usize,
     lost: usize,
     out_of_order: usize,
-    /// Records that came again after their worker had been killed or had starved.
+    /// Number of duplicates from a worker that was killed or starved.
     repeated: usize,
-    /// Records that came again without such a reason.
+    /// Number of duplicates without such a reason.
     duplicates: usize,
     told: ScriptReport,
 }
 
 impl DemoVerdict {
-    /// Compares. Only first deliveries count for order; a second one is a duplicate, and only a
-    /// crash of whoever delivered first excuses it.
+    /// Compares the logs. Only first deliveries count for order. A later one is a duplicate,
+    /// excused only by a crash of the worker that delivered first.
     pub(super) fn of(
         accepted: &[DemoRecord],
         failed: usize,
@@ -68,8 +68,8 @@ impl DemoVerdict {
         }
     }
 
-    /// Whether every accepted record came, each key in its order, and nothing twice without a
-    /// crash.
+    /// Returns true if every accepted record was delivered, in order for each key, and there are no
+    /// duplicates without a crash.
     pub(super) fn holds(&self) -> bool {
         self.failed == 0 && self.lost == 0 && self.out_of_order == 0 && self.duplicates == 0
     }
@@ -141,7 +141,7 @@ mod tests {
         check(&put, &[b, a, c, d], [0, 0, 0, 0], true);
         check(&put, &[a, c, d], [1, 0, 0, 0], false);
         check(&put, &[a, b, d, c], [0, 1, 0, 0], false);
-        // What the killed worker delivered may come again; nothing else may.
+        // Only deliveries of the killed worker may be repeated.
         check(&put, &[("dead", 1, 0), a, b, c, d], [0, 0, 0, 1], true);
         check(&put, &[a, ("dead", 1, 0), b, c, d], [0, 0, 1, 0], false);
     }

@@ -1,4 +1,4 @@
-//! What the demo shows: on a terminal a picture that moves, elsewhere plain lines.
+//! View of the demo: redrawn on a terminal, else plain lines.
 
 use super::DemoContext;
 use crate::failure::CommandFailure;
@@ -12,31 +12,31 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Happenings that stay in the picture.
+/// Number of events kept on display.
 const REMEMBERED: usize = 8;
-/// Looks between two plain lines.
+/// Refreshes between two plain lines.
 const LOOKS_A_LINE: u32 = 8;
-/// The width of a picture, where the terminal does not tell.
+/// Default width if the terminal reports none.
 const WIDTH: usize = 80;
-/// Letters of a reader's name that are shown.
+/// Maximum width of a reader's name.
 const NAME: usize = 12;
-/// Columns of the keys, where there is room for them.
+/// Maximum width of the key range.
 const KEYS: usize = 32;
-/// What stands to the left of the keys.
+/// Width of the columns to the left of the key range.
 const LEFT_OF_KEYS: usize = 41;
 
-/// The picture, and what it needs to move.
+/// State of the view.
 pub(super) struct DemoView {
-    /// Whether it is drawn over and over.
+    /// True if the view is redrawn in place.
     live: bool,
     clock: Clock,
     began_ms: u64,
-    /// What happened lately.
+    /// Recent events.
     happened: VecDeque<String>,
-    /// Lines of the picture that stands.
+    /// Number of lines drawn.
     drawn: usize,
     looks: u32,
-    /// Deliveries at the last look, and when that was.
+    /// Deliveries at the last refresh, and its time.
     last: (usize, u64),
 }
 
@@ -55,7 +55,7 @@ impl DemoView {
         }
     }
 
-    /// Something happened.
+    /// Adds an event.
     pub(super) fn log(&mut self, text: &str) {
         let tenths = (self.clock.now_ms() - self.began_ms) / 100;
         let line = format!("{:>3}.{} s  {text}", tenths / 10, tenths % 10);
@@ -69,7 +69,7 @@ impl DemoView {
         }
     }
 
-    /// Looks at what was delivered, and shows it.
+    /// Reads the delivery log and redraws.
     pub(super) async fn refresh(&mut self, scene: &DemoContext<'_>) -> Result<(), CommandFailure> {
         scene.deliveries.read()?;
         let (put, delivered) = (scene.put.count(), scene.deliveries.distinct());
@@ -95,7 +95,7 @@ impl DemoView {
             open.into_iter().map(|shard| ShardLine::of(scene, shard)).collect();
         let size = terminal_size::terminal_size();
         let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
-        // What does not fit would scroll away from under the next picture.
+        // More lines would scroll and break the next redraw.
         let height = size.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1));
         let mut lines = picture(&status, &rows, self.happened.iter(), width);
         lines.truncate(height);
@@ -103,7 +103,7 @@ impl DemoView {
         Ok(())
     }
 
-    /// Draws over what stands.
+    /// Redraws over the previous lines.
     fn draw(&mut self, lines: &[String]) {
         let mut text = String::new();
         if self.drawn > 0 {
@@ -114,22 +114,22 @@ impl DemoView {
         }
         text.push_str("\x1b[J");
         self.drawn = lines.len();
-        // A terminal that went away is no reason to stop.
+        // A terminal that is gone is no reason to stop.
         let _ =
             std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
     }
 
-    /// The picture stays as it is.
+    /// Leaves the last drawing on the terminal.
     pub(super) fn close(&mut self) {
         self.drawn = 0;
     }
 }
 
-/// One shard: its share of the keys, who reads it, and how many of its records wait.
+/// One shard: its share of the keys, its reader, and its undelivered records.
 struct ShardLine {
-    /// Its short name.
+    /// Short name.
     shard: String,
-    /// The share, in percent.
+    /// Share of the hash range, in percent.
     percent: f64,
     reader: String,
     behind: u64,
@@ -148,7 +148,7 @@ impl ShardLine {
         }
     }
 
-    /// The shard's line, with its keys in so many columns.
+    /// Formats the shard, with its key range in `columns` columns.
     fn line(&self, columns: usize) -> String {
         let Self { shard, percent, reader, behind, range } = self;
         let reader = cut(reader, NAME - 1);
@@ -160,7 +160,7 @@ impl ShardLine {
     }
 }
 
-/// The lines of the picture, each narrower than the terminal: one that fills it may wrap.
+/// Returns the lines of the view, each narrower than the terminal: a line of full width may wrap.
 fn picture<'a>(
     status: &str,
     rows: &[ShardLine],
@@ -177,14 +177,14 @@ fn picture<'a>(
     lines.iter().map(|line| cut(line.trim_end(), room).into_owned()).collect()
 }
 
-/// Which of the columns a hash key is in.
+/// Returns the column of a hash key.
 fn column(hash: u128, columns: usize) -> u128 {
     ((hash >> 64) * columns as u128) >> 64
 }
 
 fn share_of(shard: &Shard) -> f64 {
     let keys = shard.range.end().0 - shard.range.start().0;
-    // Thousandths fit any number type, and are exact enough for a person.
+    // Thousandths fit any number type and are precise enough for display.
     f64::from(u32::try_from(keys / (u128::MAX / 1_000)).unwrap_or(1_000)) / 10.0
 }
 

@@ -1,4 +1,4 @@
-//! A worker of the demo, in a process of its own: it writes down what it is given.
+//! Worker process of the demo, which logs the records that it handles.
 
 use super::deliveries;
 use crate::commands::consume::record_sink::RecordSink;
@@ -14,32 +14,32 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// For how long a worker of the demo may be silent: short, so that a kill is soon made up for.
+/// Lease time of a demo worker: short, so that a killed worker is replaced soon.
 pub(super) const LEASE_MS: u64 = 2_500;
 
-/// What the demo tells its workers.
+/// Options from the demo to its workers.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DemoWorkerOptions {
-    /// The name in the log
+    /// Name in the log
     #[arg(long)]
     name: String,
-    /// The stream, which is the application too
+    /// Name of the stream and of the application
     #[arg(long)]
     stream: String,
-    /// The local stream's address
+    /// Endpoint of the local stream
     #[arg(long)]
     at: String,
-    /// The file of leases
+    /// SQLite file of the lease store
     #[arg(long)]
     rows: PathBuf,
-    /// The file that all workers append to
+    /// Log file that all workers append to
     #[arg(long)]
     log: PathBuf,
 }
 
-/// Consumes until it is told to stop, or until the demo is gone.
+/// Consumes until it is stopped, or until the demo is gone.
 pub(crate) async fn run(options: DemoWorkerOptions) -> Result<(), CommandFailure> {
-    // A demo that was killed closes the pipe, and its workers must not stay behind.
+    // A killed demo closes the pipe, and its workers must not stay behind.
     std::thread::spawn(|| {
         let mut byte = [0];
         while std::io::stdin().read(&mut byte).is_ok_and(|read| read > 0) {}
@@ -61,7 +61,7 @@ pub(crate) async fn run(options: DemoWorkerOptions) -> Result<(), CommandFailure
     };
     let events = Events::new(move |event| {
         if let Event::Lease(LeaseEvent::Evicted { .. }) = event {
-            // A worker that starved is like one that crashed, and the verdict has to know.
+            // A starved worker counts as crashed in the verdict.
             let _ = (&*file).write_all(deliveries::expelled(&name, clock.now_ms()).as_bytes());
         }
     });

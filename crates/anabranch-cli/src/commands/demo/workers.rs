@@ -1,4 +1,4 @@
-//! The worker processes of the demo: started, stopped in order, killed.
+//! Worker processes of the demo: started, stopped gracefully or killed.
 
 use super::stream::DemoStream;
 use super::{NAME, worker};
@@ -13,25 +13,25 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, ChildStdin, Command};
 
-/// How long a worker may take to stop in order.
+/// Time for a worker to stop gracefully.
 const STOP: Duration = Duration::from_secs(15);
-/// How long the first sharing of the shards may take.
+/// Time for the initial distribution of the shards.
 const SHARING: Duration = Duration::from_secs(30);
 
-/// The processes. Dropped, it kills those that are left.
+/// The worker processes. Dropping this kills the remaining ones.
 pub(super) struct DemoWorkers {
-    /// The local stream's address.
+    /// Endpoint of the local stream.
     endpoint: String,
-    /// Where leases and deliveries are kept.
+    /// Folder of the lease store and the delivery log.
     folder: PathBuf,
-    /// The file of leases, to look at.
+    /// The lease store, opened for reading on first use.
     store: Option<AnyStore>,
-    /// Those that run, by name.
+    /// Running workers by name.
     workers: BTreeMap<String, Child>,
-    /// The other ends of what they read, open as long as the demo is there: a worker whose pipe
-    /// closes ends at once.
+    /// Standard inputs of the workers, kept open while the demo runs: a worker whose input closes
+    /// exits at once.
     lifelines: Vec<ChildStdin>,
-    /// How many were started.
+    /// Number of workers started.
     started: usize,
 }
 
@@ -47,7 +47,7 @@ impl DemoWorkers {
         }
     }
 
-    /// Starts one more worker. Gives its name.
+    /// Starts another worker. Returns its name.
     pub(super) fn start_worker(&mut self) -> Result<String, CommandFailure> {
         self.started += 1;
         let name = format!("worker-{}", self.started);
@@ -60,7 +60,7 @@ impl DemoWorkers {
             .arg(self.folder.join("leases.db"))
             .arg("--log")
             .arg(self.folder.join("deliveries.log"))
-            // The person's own account has nothing to do with it.
+            // The user's own AWS account must not be used.
             .env_remove("AWS_PROFILE")
             .env_remove("AWS_CA_BUNDLE")
             .env("NO_PROXY", "*")
@@ -69,7 +69,7 @@ impl DemoWorkers {
             .env("AWS_REGION", "us-east-1")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // Ctrl-C is for the demo, which ends its workers itself.
+            // Ctrl-C goes to the demo only, which stops its workers itself.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -81,25 +81,25 @@ impl DemoWorkers {
         Ok(name)
     }
 
-    /// The process of a worker.
+    /// Returns the process id of a worker.
     pub(super) fn process_of(&self, name: &str) -> u32 {
         self.workers.get(name).and_then(Child::id).unwrap_or(0)
     }
 
-    /// The names of those that run.
+    /// Returns the names of the running workers.
     pub(super) fn names(&self) -> Vec<String> {
         self.workers.keys().cloned().collect()
     }
 
-    /// The name of the worker that a row of the store names as its owner.
+    /// Returns the name of the worker that owns a lease row.
     fn name_of(&self, owner: &str) -> Option<String> {
-        // An owner is the application and the process, and then random digits.
+        // An owner consists of the application, the process id and random digits.
         let process = owner.strip_prefix(NAME)?.strip_prefix('-')?.split('/').next()?;
         let process: u32 = process.parse().ok()?;
         self.workers.iter().find(|(_, child)| child.id() == Some(process)).map(|(n, _)| n.clone())
     }
 
-    /// The shards that a worker owns and has not finished.
+    /// Returns the unfinished shards that a worker owns.
     pub(super) async fn shards_of(&mut self, name: &str) -> Result<Vec<ShardId>, CommandFailure> {
         let rows = self.rows().await?;
         let mine = |lease: &&Lease| {
@@ -145,7 +145,7 @@ impl DemoWorkers {
         Err(CommandFailure::result("the workers did not share the shards in time"))
     }
 
-    /// A worker that ended by itself, if there is one.
+    /// Returns a worker that exited by itself, if any.
     fn exited_worker(&mut self) -> Result<Option<String>, CommandFailure> {
         for (name, child) in &mut self.workers {
             if child.try_wait().map_err(CommandFailure::result)?.is_some() {
@@ -155,7 +155,7 @@ impl DemoWorkers {
         Ok(None)
     }
 
-    /// Kills a worker on the spot.
+    /// Kills a worker.
     pub(super) async fn kill(&mut self, name: &str) -> Result<(), CommandFailure> {
         if let Some(mut child) = self.workers.remove(name) {
             child.kill().await.map_err(CommandFailure::result)?;
@@ -163,14 +163,14 @@ impl DemoWorkers {
         Ok(())
     }
 
-    /// Asks a worker to stop, and waits until it has.
+    /// Stops a worker gracefully and waits for its exit.
     pub(super) async fn stop(&mut self, name: &str) -> Result<(), CommandFailure> {
         let Some(child) = self.workers.remove(name) else { return Ok(()) };
         terminate(&child)?;
         stopped(name, child).await
     }
 
-    /// Stops all that are left, together.
+    /// Stops all remaining workers concurrently.
     pub(super) async fn stop_all(&mut self) -> Result<(), CommandFailure> {
         let workers = std::mem::take(&mut self.workers);
         for child in workers.values() {
@@ -183,7 +183,7 @@ impl DemoWorkers {
     }
 }
 
-/// Waits until a worker has stopped in order.
+/// Waits until a worker has stopped gracefully.
 async fn stopped(name: &str, mut child: Child) -> Result<(), CommandFailure> {
     match tokio::time::timeout(STOP, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
@@ -195,7 +195,7 @@ async fn stopped(name: &str, mut child: Child) -> Result<(), CommandFailure> {
     }
 }
 
-/// Sends SIGTERM. A process that has ended needs none.
+/// Sends SIGTERM, unless the process has ended.
 fn terminate(child: &Child) -> Result<(), CommandFailure> {
     use rustix::process::{Pid, Signal, kill_process};
     match child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
@@ -204,5 +204,5 @@ fn terminate(child: &Child) -> Result<(), CommandFailure> {
     }
 }
 
-/// For how long a killed worker is waited for.
+/// Time to wait for the takeover from a killed worker.
 pub(super) const TAKE_OVER_MS: u64 = worker::LEASE_MS * 4;

@@ -1,4 +1,4 @@
-//! What facts mean: each finding with its evidence and the command that mends it.
+//! Diagnosis: converts facts to findings, each with its evidence and the command that fixes it.
 
 use super::facts::DoctorFacts;
 use crate::commands::shards::{LeaseLag, ShardStatus, standing};
@@ -9,12 +9,12 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{HandOver, Layout, Lease, is_same_creation};
 use serde::Serialize;
 
-/// Fan-out consumers that a stream takes.
+/// Maximum fan-out consumers per stream.
 const FAN_OUT_LIMIT: usize = 20;
-/// The part of the retention from which a lag is dangerous, in percent.
+/// Percentage of the retention at which a lag becomes dangerous.
 const DANGEROUS_PERCENT: u64 = 70;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
@@ -24,18 +24,17 @@ pub(super) enum Severity {
     Note,
 }
 
-/// One thing that was found.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// Its kind, for scripts.
+    /// Kind, for scripts.
     pub(super) kind: &'static str,
-    /// How bad it is.
     pub(super) severity: Severity,
-    /// What it is.
+    /// Description.
     pub(super) what: String,
-    /// What was seen.
+    /// Observations that support it.
     pub(super) evidence: String,
-    /// What to do.
+    /// Suggested fix.
     pub(super) mend: String,
 }
 
@@ -47,7 +46,7 @@ fn noted(kind: &'static str, what: String, evidence: String, mend: String) -> Fi
     Finding { kind, severity: Severity::Note, what, evidence, mend }
 }
 
-/// Everything that is wrong, the stream first, then the leases.
+/// Returns all findings: first those of the stream, then those of the leases.
 pub(super) fn diagnose(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = of_stream(facts);
     found.extend(of_permissions(facts));
@@ -119,7 +118,7 @@ fn of_permissions(facts: &DoctorFacts) -> Vec<Finding> {
     denied.collect()
 }
 
-/// What an operator's command left half done.
+/// Finds interrupted changes by operator commands.
 fn of_changes(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     for left in &facts.unfinished {
@@ -351,7 +350,7 @@ mod tests {
         }
     }
 
-    /// A healthy application: one shard, one lease, one worker that beats.
+    /// A healthy application: one shard, one lease, one worker with a heartbeat.
     fn healthy() -> DoctorFacts {
         let mut lease = NewLease::new(&shard(), Position::TrimHorizon).into_lease(&"s".into());
         lease.owner = Some(WorkerId::from("w"));

@@ -1,4 +1,4 @@
-//! What was seen of a stream and an application.
+//! Facts about a stream and an application.
 
 use crate::commands::shards::LeaseLag;
 use crate::shell_word::shell_word;
@@ -9,72 +9,68 @@ use anabranch_model::lease::{Layout, Lease, StreamFacts};
 use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that a diagnosis rests on.
+/// The facts on which a diagnosis is based.
 pub(super) struct DoctorFacts {
-    /// The stream's name.
+    /// Stream name.
     pub(super) stream: StreamName,
-    /// The application's name.
+    /// Application name.
     pub(super) application: String,
-    /// The stream.
     pub(super) summary: StreamSummary,
-    /// How many fan-out consumers are registered.
+    /// Number of registered fan-out consumers.
     pub(super) fan_out: Option<usize>,
-    /// Its shards.
     pub(super) lineage: Lineage,
-    /// The layout of the rows.
     pub(super) layout: Layout,
-    /// What the native layout remembers of the stream.
+    /// Facts that the native layout stores about the stream.
     pub(super) remembered: Option<StreamFacts>,
-    /// The rows, by shard.
+    /// Leases by shard.
     pub(super) rows: BTreeMap<ShardId, Lease>,
-    /// How far the unfinished ones are behind.
+    /// Lags of the unfinished leases.
     pub(super) lags: BTreeMap<ShardId, LeaseLag>,
-    /// Calls that were denied, as policies name them.
+    /// Denied calls, as named in policies.
     pub(super) denied: BTreeSet<String>,
-    /// For how long hearts were watched, in milliseconds.
+    /// Time for which heartbeats were watched, in milliseconds.
     pub(super) watched_ms: u64,
-    /// Owners, by what their heart did: `true` if it beat.
+    /// State of each owner by shard: `true` if a heartbeat was seen.
     pub(super) beats: BTreeMap<ShardId, bool>,
-    /// Workers with a row that is not shut out (native layout).
+    /// Workers with a row that are not evicted (native layout).
     pub(super) workers: BTreeSet<String>,
-    /// Commands of an operator that began to change leases and did not come to their end.
+    /// Operator commands that started to change leases and did not finish.
     pub(super) unfinished: Vec<InterruptedChange>,
-    /// Where everything is, as options of a command.
+    /// Connection settings as command line options.
     pub(super) options: String,
-    /// What only a table of KCL has.
+    /// Facts that only a KCL table has.
     pub(super) kcl: KclFacts,
 }
 
-/// A command that began to change leases, by the row that it left (native layout).
+/// A command that started to change leases, by the marker row that it left (native layout).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InterruptedChange {
-    /// The command.
     pub(super) command: String,
-    /// When it began, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub(super) began_ms: u64,
 }
 
-/// What only a table of KCL has.
+/// Facts that only a KCL table has.
 #[derive(Debug, Default)]
 pub(super) struct KclFacts {
-    /// The table.
+    /// Table name.
     pub(super) table: String,
-    /// The leader's lock, and whether it moved.
+    /// The leader's lock, and true if it moved.
     pub(super) leader: Option<(Kcl3Leader, bool)>,
-    /// Leases with the mark of a hand-over that did not move: lease key and who is to hand over.
+    /// Leases with a handover mark that did not move: lease key and previous owner.
     pub(super) orphaned: BTreeMap<String, String>,
     /// Rows that can't be read.
     pub(super) unreadable: Vec<String>,
 }
 
 impl DoctorFacts {
-    /// A command on the leases that were looked at, for a person to run.
+    /// Returns a suggested command on the examined leases.
     pub(super) fn leases_command(&self, words: &str) -> String {
         let (app, stream) = (shell_word(&self.application), shell_word(&self.stream));
         format!("anabranch leases {app} {words} --stream {stream}{}", self.options)
     }
 
-    /// One line on what was examined.
+    /// Returns a summary line of the examined state.
     pub(super) fn headline(&self) -> String {
         let open = self.lineage.open_shards().count();
         let owned = self.beats.values().filter(|beats| **beats).count();

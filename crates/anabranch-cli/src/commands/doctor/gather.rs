@@ -1,4 +1,4 @@
-//! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
+//! Collection of facts: the stream, the lease rows, and heartbeats over a lease time.
 
 use super::facts::{DoctorFacts, InterruptedChange, KclFacts};
 use crate::commands::leases::{editor, liveness, readable};
@@ -16,10 +16,10 @@ use anabranch_model::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The pause between two looks at hearts.
+/// Interval between polls of heartbeats.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Looks at everything.
+/// Collects all facts.
 pub(super) async fn facts(
     aws: &AwsClients,
     stream: &StreamName,
@@ -32,7 +32,7 @@ pub(super) async fn facts(
     let stream = &aws.name_in(store, stream, &summary).await?;
     let first = rows(store, stream).await?;
     let remembered = store.application().await?.streams.get(stream).copied();
-    // A change of leases that was killed may have left none.
+    // An interrupted change of leases may have left none.
     if first.is_empty() && remembered.is_none() {
         return Err(CommandFailure::usage(format!(
             "there are no leases of application {application} on {stream} there: check the names \
@@ -45,7 +45,7 @@ pub(super) async fn facts(
         watch_heartbeats(store, stream, &first, watch, survey.leader.is_some()).await?;
     let later = store.probe().await?;
     let rows = rows(store, stream).await?;
-    // Behind the rows: a shard that ended meanwhile must not look open.
+    // The shards are listed after the rows: otherwise a shard that ended meanwhile would look open.
     let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
     let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
     let lags = lags(&aws.kinesis, &lineage, &rows).await;
@@ -82,7 +82,8 @@ pub(super) async fn facts(
     })
 }
 
-/// When a KCL table for several streams says that this one was created. It knows whole seconds.
+/// Returns the creation time of the stream according to a KCL table for several streams. The table
+/// stores whole seconds.
 fn of_kcl(survey: &KclProbe, stream: &StreamName, created_ms: u64) -> Option<StreamFacts> {
     let streams = KclStreams::of(survey);
     let (_, id) = streams.find(stream.as_str())?;
@@ -99,9 +100,9 @@ async fn rows(
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }
 
-/// Watches until every heart has beaten, or the time is over: `watch`, or the lease time on the row
-/// of a worker whose heart has not beaten, if that is longer. A leader beats far more slowly, so with
-/// one all of the time is needed.
+/// Watches until every worker showed a heartbeat or the time is over. The time is `watch`, or the
+/// longer lease time in the row of a silent worker. A KCL 3.x leader's heartbeat is far slower, so
+/// with a leader the whole time is used.
 async fn watch_heartbeats(
     store: &AnyStore,
     stream: &StreamName,
@@ -152,7 +153,7 @@ async fn watch_heartbeats(
     Ok((beats.collect(), clock.now_ms() - began_ms))
 }
 
-/// Leases of a KCL 3.x table with the mark of a hand-over, whose counters did not move.
+/// Returns leases of a KCL 3.x table with a handover mark whose counters did not move.
 async fn orphaned(
     aws: &AwsClients,
     table: &str,
@@ -168,7 +169,7 @@ async fn orphaned(
             .table_name(table)
             .filter_expression("attribute_exists(checkpointOwner)")
             .set_exclusive_start_key(next);
-        // The survey could read the table, so a failure here is a passing one.
+        // An earlier probe could read the table, so a failure here is transient.
         let Ok(page) = scan.send().await else { return marked };
         for item in page.items() {
             let text = |name: &str| item.get(name).and_then(|v| v.as_s().ok()).cloned();
@@ -192,7 +193,7 @@ async fn fan_out(aws: &AwsClients, arn: &str) -> Option<usize> {
     Some(reply.consumers().len())
 }
 
-/// The calls of a reader that are denied.
+/// Returns the denied calls of a reader.
 async fn denied(
     aws: &AwsClients,
     stream: &StreamName,

@@ -1,7 +1,7 @@
-//! `anabranch doctor`: what is wrong between a stream and an application, with evidence and the mend.
+//! `anabranch doctor`: finds problems between a stream and an application, with evidence and fixes.
 //!
 //! ```text
-//! stream, lease store ── gather (two looks, a lease time apart) ──▶ Facts ── diagnose ──▶ findings
+//! stream, lease store ── gather (polls over a lease time) ──▶ DoctorFacts ── diagnose ──▶ Finding
 //! ```
 
 mod facts;
@@ -15,7 +15,7 @@ use anabranch_model::ids::StreamName;
 use diagnose::{Finding, Severity, diagnose};
 use std::time::Duration;
 
-/// What is to be examined.
+/// Options of `anabranch doctor`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 It only reads. It watches hearts for as long as --watch and the lease times on the workers' rows say, \
@@ -23,12 +23,12 @@ because a dead worker shows only over time; the leader of KCL 3.x needs --watch 
 
 Exit code 1 if it found a problem, 0 if it found none or only things worth knowing.")]
 pub(crate) struct DoctorOptions {
-    /// The stream
+    /// Stream name
     stream: String,
-    /// The application that reads it
+    /// Application that reads the stream
     app: String,
-    /// How long to watch: at least KCL's failover time. A worker whose row names a longer lease time
-    /// is watched for that long
+    /// Time to watch for heartbeats: at least KCL's failover time; a worker whose row has a longer
+    /// lease time is watched for that long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     watch: Duration,
     /// Print a JSON array
@@ -36,7 +36,7 @@ pub(crate) struct DoctorOptions {
     json: bool,
 }
 
-/// Examines, and says what it found.
+/// Examines the application and prints the findings.
 pub(crate) async fn run(
     options: DoctorOptions,
     connection: &ConnectionSettings,

@@ -1,4 +1,4 @@
-//! Everything that a store keeps for an application.
+//! State that a lease store keeps for an application.
 
 use super::LeasesOptions;
 use crate::connection::{ConnectionSettings, KclStreams};
@@ -11,7 +11,7 @@ use anabranch_model::lease::{
 };
 use std::collections::BTreeMap;
 
-/// Returns the rows of a list, and names those on the terminal that can't be read.
+/// Returns the rows of a listing, and prints the unreadable ones to standard error.
 pub(crate) fn readable(listing: LeaseListing) -> Vec<Lease> {
     for row in listing.unreadable {
         print_note!("the row of {} can't be read and is left out: {}", row.key, row.why);
@@ -19,34 +19,31 @@ pub(crate) fn readable(listing: LeaseListing) -> Vec<Lease> {
     listing.rows
 }
 
-/// The rows of one stream, and what the application remembers of it.
+/// The lease rows of one stream, and the facts stored about it.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamRows {
-    /// The stream. In KCL's table it is as good as it was told.
+    /// Stream name. For a KCL table of a single stream it is the name given by the user.
     pub(crate) stream: StreamName,
-    /// What the native layout remembers.
+    /// Facts that the native layout stores.
     pub(crate) facts: Option<StreamFacts>,
-    /// The rows, by shard.
     pub(crate) rows: Vec<Lease>,
 }
 
-/// An application as it stands.
+/// The current state of an application.
 pub(crate) struct ApplicationState {
-    /// Where it is kept.
     pub(crate) store: AnyStore,
-    /// Whether the store says which streams these are: the table of a KCL application for one
-    /// stream does not.
+    /// True if the store identifies its streams. The table of a KCL application for a single stream
+    /// does not.
     pub(crate) names_streams: bool,
-    /// Its streams.
     pub(crate) streams: Vec<StreamRows>,
-    /// Its workers. KCL's layout has no rows for them.
+    /// Worker rows. KCL's layout has none.
     pub(crate) workers: Vec<WorkerRow>,
-    /// Whether rows of leases were left out because they can't be read.
+    /// True if lease rows were skipped because they can't be read.
     unreadable: bool,
 }
 
 impl ApplicationState {
-    /// Reads the application that the options name. One without leases is a mistake.
+    /// Reads the application that the options name. Returns an error if it has no leases.
     pub(super) async fn read(
         options: &LeasesOptions,
         connection: &ConnectionSettings,
@@ -58,8 +55,8 @@ impl ApplicationState {
         Ok(standing)
     }
 
-    /// The same for a change of leases, which goes on where one was killed that had removed all: in
-    /// KCL's layout a table without leases will do.
+    /// Reads the application for a change of leases, which resumes an interrupted change that had
+    /// removed all leases. In KCL's layout, a table without leases is therefore accepted.
     pub(super) async fn read_any(
         options: &LeasesOptions,
         connection: &ConnectionSettings,
@@ -89,7 +86,7 @@ impl ApplicationState {
         ))
     }
 
-    /// Reads an application, which may have nothing.
+    /// Reads an application, which may have no leases.
     pub(super) async fn of(
         store: AnyStore,
         stream: Option<&str>,
@@ -101,7 +98,7 @@ impl ApplicationState {
             Layout::Native => KclStreams::default(),
         };
         let mut streams: Vec<(StreamName, Option<StreamFacts>)> = match (store.layout(), stream) {
-            // The table of one stream does not name it, so any name finds the rows.
+            // The table of a single stream does not name it, so any name finds the rows.
             (Layout::Kcl, name) if several.is_empty() => {
                 vec![(name.unwrap_or(application).into(), None)]
             }
@@ -140,7 +137,7 @@ impl ApplicationState {
         Ok(Self { store, names_streams, streams: read, workers, unreadable })
     }
 
-    /// The row of a shard that a person named, of whichever stream has it.
+    /// Returns the lease of a shard that the user named, in any of the streams.
     pub(super) fn named(&self, shard: &str) -> Result<&Lease, CommandFailure> {
         let mut found = self.streams.iter().filter_map(|stream| stream.named(shard).ok());
         match (found.next(), found.next()) {
@@ -158,7 +155,7 @@ impl ApplicationState {
         }
     }
 
-    /// Refuses where a row of a lease can't be read: a copy would lack it.
+    /// Returns an error if a lease row can't be read, because a copy would lack it.
     pub(super) fn require_readable(&self) -> Result<(), CommandFailure> {
         if self.unreadable {
             return Err(CommandFailure::result(
@@ -169,7 +166,7 @@ impl ApplicationState {
         Ok(())
     }
 
-    /// Refuses where nothing says which stream it is.
+    /// Returns an error if the stream is unknown.
     pub(super) fn require_stream_name(
         &self,
         options: &LeasesOptions,
@@ -182,7 +179,7 @@ impl ApplicationState {
         ))
     }
 
-    /// The one stream that the options mean.
+    /// Returns the single stream that the options select.
     pub(super) fn only_stream(
         self,
         options: &LeasesOptions,
@@ -202,12 +199,12 @@ impl ApplicationState {
 }
 
 impl StreamRows {
-    /// The rows by shard.
+    /// Returns the rows by shard.
     pub(super) fn by_shard(&self) -> BTreeMap<ShardId, Lease> {
         self.rows.iter().map(|row| (row.key.shard.clone(), row.clone())).collect()
     }
 
-    /// The row of a shard that a person named, by its id or its number.
+    /// Returns the lease of a shard that the user named by id or number.
     pub(super) fn named(&self, shard: &str) -> Result<&Lease, CommandFailure> {
         let id = shard_id(shard);
         let found = self.rows.iter().find(|row| row.key.shard == id);
@@ -221,13 +218,13 @@ impl StreamRows {
     }
 }
 
-/// A shard by its id, or by the number in it.
+/// Parses a shard id, or the number in it.
 pub(super) fn shard_id(text: &str) -> ShardId {
     text.parse().map_or_else(|_| text.into(), ShardId::from_index)
 }
 
-/// The name under which an application knows a stream that a person named, by its name or by its
-/// ARN. Where that names two of its streams, or none, it stays as it is.
+/// Returns the name under which an application knows a stream given by name or ARN. If that matches
+/// two of its streams or none, the name is returned unchanged.
 fn known_as(known: &BTreeMap<StreamName, StreamFacts>, given: &StreamName) -> StreamName {
     if known.contains_key(given) {
         return given.clone();

@@ -1,4 +1,4 @@
-//! Moving an application to another store, between layouts too.
+//! `leases copy`: copies an application to another store, even between layouts.
 
 use super::application::{ApplicationState, readable};
 use super::editor::{LeaseEditor, moved_to};
@@ -19,7 +19,7 @@ use anabranch_model::lineage::Lineage;
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
-/// Shows what would be copied, and does it if that was asked for.
+/// Shows the copy, and executes it with `--yes`.
 pub(super) async fn run(
     options: &LeasesOptions,
     connection: &ConnectionSettings,
@@ -41,7 +41,7 @@ pub(super) async fn run(
     let mut source = ApplicationState::of(from, options.stream.as_deref(), &options.app).await?;
     if yes {
         liveness::require_stopped(&source, &options.app, options.lease_time).await?;
-        // A worker may have gone on until just now, so what was read before is old.
+        // A worker may have been running until just now, so earlier reads are out of date.
         source =
             ApplicationState::of(source.store, options.stream.as_deref(), &options.app).await?;
     }
@@ -105,7 +105,7 @@ pub(super) async fn run(
             }
             count += 1;
         }
-        // The mark comes last: until then no worker takes what is half copied.
+        // The stream is marked last: until then no worker takes the leases of an incomplete copy.
         if let Some(facts) = facts {
             editor.remember(stream, *facts).await?;
         }
@@ -115,8 +115,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Whether the rows there are what a copy left that did not come to its end. In our layout it has
-/// not marked the stream; in KCL's, which has no mark, its rows are some of those that it copies.
+/// Returns true if the existing rows are from an interrupted copy. In the native layout the stream
+/// is not marked yet. KCL's layout has no mark; there, the rows are a subset of those to copy.
 fn half_copied(to: Layout, marked: bool, rows: &[TargetLease], there: &[Lease]) -> bool {
     match to {
         Layout::Native => !marked,
@@ -127,17 +127,17 @@ fn half_copied(to: Layout, marked: bool, rows: &[TargetLease], there: &[Lease]) 
     }
 }
 
-/// One stream on its way to another store.
+/// Copy of one stream to another store.
 struct StreamCopy<'a> {
-    /// Where the stream is, if the layouts differ.
+    /// AWS clients, if the layouts differ.
     aws: Option<&'a AwsClients>,
     stream: &'a StreamName,
-    /// The layout that it goes to.
+    /// Target layout.
     to: Layout,
 }
 
 impl StreamCopy<'_> {
-    /// The rows as the other layout keeps them.
+    /// Converts the rows to the target layout.
     async fn rows(&self, rows: &[Lease]) -> Result<Vec<TargetLease>, CommandFailure> {
         let Some(aws) = self.aws else { return Ok(rows.iter().map(TargetLease::of).collect()) };
         let list = || aws.kinesis.list_shards(self.stream, ShardFilter::All);
@@ -151,7 +151,7 @@ impl StreamCopy<'_> {
             lease.range = lease.range.or_else(|| shard.map(|shard| shard.range));
             let to = match (self.to, row.checkpoint.lowest(), shard) {
                 (Layout::Native, Position::Latest, _) => Some(Position::AtTimestamp(now_ms)),
-                // What the store lends a row that has no time of its own.
+                // Placeholder that the store returns for a row without a time of its own.
                 (Layout::Native, Position::AtTimestamp(0), _) => {
                     return Err(CommandFailure::usage(format!(
                         "the row of {} says AT_TIMESTAMP and keeps no time: reset it first, with \
@@ -170,7 +170,7 @@ impl StreamCopy<'_> {
         Ok(wanted)
     }
 
-    /// What the native layout has to remember. A table of KCL remembers nothing.
+    /// Returns the facts for the native layout. A KCL table stores none.
     async fn facts(
         &self,
         facts: Option<StreamFacts>,

@@ -1,4 +1,4 @@
-//! Changes of rows by an operator, through the same conditional writes that workers use.
+//! Changes of lease rows by an operator, through the same conditional writes that workers use.
 
 use super::snapshot::TargetLease;
 use crate::failure::CommandFailure;
@@ -14,47 +14,46 @@ use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a write is sent whose fate stays unknown.
+/// Attempts of a write whose result stays unknown.
 const TRIES: usize = 5;
-/// How often a call is made that the store could not answer.
+/// Attempts of a call that the store could not answer.
 const ATTEMPTS: u32 = 8;
-/// The pause between two of them.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The name under which an operator's command holds leases for a moment.
+/// Worker name under which an operator's command holds leases briefly.
 const NAME: &str = "anabranch-leases";
 
-/// Whether a worker is an operator's command.
+/// Returns true if the worker is an operator's command.
 pub(crate) fn is(id: &WorkerId) -> bool {
     id.as_str().strip_prefix(NAME).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
-/// meanwhile makes it fail instead of being overwritten.
+/// Changes rows. Every write is conditional on the row that was shown: if a worker has changed it
+/// meanwhile, the write fails instead of overwriting.
 pub(super) struct LeaseEditor<'a> {
-    /// Where the rows are.
     store: &'a AnyStore,
-    /// The name under which leases are held for a moment.
+    /// Worker id under which leases are held briefly.
     me: WorkerId,
-    /// For names and nonces.
+    /// RNG for names and nonces.
     chance: Rng,
-    /// The command that is to be found when it was killed.
+    /// Command recorded in the marker row.
     command: Option<String>,
-    /// Whether its row is there.
+    /// True once the marker row exists.
     announced: AtomicBool,
 }
 
 impl<'a> LeaseEditor<'a> {
-    /// For one write a lease.
+    /// Creates an editor for a change with one write per lease.
     pub(super) fn new(store: &'a AnyStore) -> Self {
         let chance = Rng::of_system();
         let me = WorkerId::of_join(NAME, chance.bits());
         Self { store, me, chance, command: None, announced: AtomicBool::new(false) }
     }
 
-    /// For a change that takes many writes. The first of them leaves a row that says which
-    /// `command` it is, until [`remove_marker`](Self::remove_marker): killed in between, it leaves that row for
-    /// the doctor to find. KCL's table has no room for it.
+    /// Creates an editor for a change with many writes. The first write creates a marker row that
+    /// names the `command`, and [`remove_marker`](Self::remove_marker) deletes it. If the command
+    /// is killed in between, `doctor` finds the row. KCL's table can't store one.
     pub(super) fn with_marker(store: &'a AnyStore, command: String) -> Self {
         let command = (store.layout() == Layout::Native).then_some(command);
         Self { command, ..Self::new(store) }
@@ -75,7 +74,7 @@ impl<'a> LeaseEditor<'a> {
         Ok(())
     }
 
-    /// Takes the row away again: everything is done.
+    /// Removes the marker row after the change is complete.
     pub(super) async fn remove_marker(&self) -> Result<(), CommandFailure> {
         if self.announced.load(Ordering::Relaxed) {
             self.is_own(WorkerChange::Leave { counter: 0 }).await?;
@@ -89,7 +88,7 @@ impl<'a> LeaseEditor<'a> {
         self.write(&write, &format!("the row of this command ({})", self.me)).await.map(drop)
     }
 
-    /// Makes the row say what is wanted, whatever it says now.
+    /// Changes the row to the wanted state, or creates it.
     pub(super) async fn place(
         &self,
         stream: &StreamName,
@@ -104,7 +103,7 @@ impl<'a> LeaseEditor<'a> {
                 self.note_native(now, wanted).await?;
             }
             (Layout::Native, Some(now)) => {
-                // A row never goes back, so it ends and is made anew.
+                // A checkpoint never moves back, so the row is ended and recreated.
                 self.remove(now).await?;
                 let made = self.create(&key, wanted).await;
                 made.map_err(|failure| failure.after(format!("{key} has no lease now")))?;
@@ -117,7 +116,8 @@ impl<'a> LeaseEditor<'a> {
         Ok(())
     }
 
-    /// In KCL's layout one write on the counter does it, and keeps what we don't know of the row.
+    /// Changes a row of KCL's layout with one write conditional on the counter, which keeps unknown
+    /// attributes.
     async fn note_kcl(&self, now: &Lease, wanted: &TargetLease) -> Result<(), CommandFailure> {
         let to = Checkpoint::at(wanted.checkpoint.lowest());
         let change = LeaseChange::Checkpoint {
@@ -185,7 +185,7 @@ impl<'a> LeaseEditor<'a> {
             return self.delete(now).await;
         }
         let held = self.take(now).await?;
-        // From here on, a shard that is live may look done, and nothing repairs that.
+        // From here on, an active shard may look done, and no worker repairs that.
         let removed = self.end_and_delete(held).await;
         removed.map_err(|failure| {
             failure.after(format!(
@@ -212,20 +212,20 @@ impl<'a> LeaseEditor<'a> {
         taken.ok_or_else(|| CommandFailure::result(format!("the row of {} is gone", now.key)))
     }
 
-    /// Takes the lease away from its owner.
+    /// Releases the lease from its owner.
     pub(super) async fn release(&self, now: &Lease) -> Result<(), CommandFailure> {
         let Some(owner) = now.owner.clone() else { return Ok(()) };
         self.change(&now.key, LeaseChange::Release { owner, term: now.term }).await.map(drop)
     }
 
-    /// Shuts out a worker whose heart stood still.
+    /// Evicts a worker without a heartbeat.
     pub(super) async fn fence(&self, worker: &WorkerRow) -> Result<(), CommandFailure> {
         let change = WorkerChange::Fence { counter: worker.counter };
         let write = Write::worker(&worker.id, change, self.chance.nonce());
         self.write(&write, &format!("worker {}", worker.id)).await.map(drop)
     }
 
-    /// Notes what the application remembers of a stream.
+    /// Stores the facts about a stream.
     pub(super) async fn remember(
         &self,
         stream: &StreamName,
@@ -242,7 +242,7 @@ impl<'a> LeaseEditor<'a> {
         Ok(())
     }
 
-    /// Changes a lease. Gives the row after it.
+    /// Changes a lease. Returns the resulting row.
     async fn change(
         &self,
         key: &LeaseKey,
@@ -255,14 +255,14 @@ impl<'a> LeaseEditor<'a> {
         }
     }
 
-    /// Sends a write until its fate is known.
+    /// Retries a write until its result is known.
     async fn write(&self, write: &Write, what: &str) -> Result<StoredRow, CommandFailure> {
         let layout = self.store.layout();
         let mut lost = false;
         for _ in 0..TRIES {
             let (seen, refusal) = match retry_call(|| self.store.write(write)).await? {
                 WriteOutcome::Done(stored) => return Ok(stored),
-                // The copy before this one may have landed.
+                // The previous attempt may have been applied.
                 WriteOutcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
                 WriteOutcome::Refused { why, .. } => return Err(left(what, why)),
                 WriteOutcome::Unknown => {
@@ -282,15 +282,15 @@ impl<'a> LeaseEditor<'a> {
     }
 }
 
-/// Makes a call until the store answers it, for a while: half of a change must not stay because
-/// the store was busy for a moment.
+/// Retries a call for a while, so that a briefly unavailable store does not leave a change
+/// incomplete.
 async fn retry_call<T, F>(call: impl Fn() -> F) -> Result<T, CommandFailure>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut attempt = 1;
     loop {
-        // The calls of all stores together are large.
+        // The combined future of all stores is large.
         match Box::pin(call()).await {
             Err(error) if attempt < ATTEMPTS && error.is_retryable() => attempt += 1,
             answer => return answer.map_err(CommandFailure::from),
@@ -305,7 +305,7 @@ fn left(what: &str, why: WriteRefusal) -> CommandFailure {
     ))
 }
 
-/// A wanted row that reads on from a position, otherwise as it is.
+/// Returns the wanted row with a new position and otherwise unchanged.
 pub(super) fn moved_to(wanted: TargetLease, to: Position) -> TargetLease {
     TargetLease { checkpoint: Checkpoint::at(to), pending: None, ..wanted }
 }

@@ -1,27 +1,28 @@
-//! Changing one lease after another: a signal ends that between two of them, a second one at once.
+//! Interruptible sequence of changes: one signal stops between two changes, a second one at once.
 
 use crate::failure::CommandFailure;
 use std::pin::Pin;
 
-/// Goes from change to change.
+/// Runs one change after another.
 pub(super) struct Interruptible {
-    /// Resolves when somebody asks to stop.
+    /// Resolves at the first stop signal.
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Resolves when somebody asks again.
+    /// Resolves at the second stop signal.
     force: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What to do when not all changes were made.
+    /// Advice for the case that not all changes were made.
     way_back: String,
 }
 
 impl Interruptible {
-    /// Listens for signals from now on. `way_back` says what to do when not all changes were made.
+    /// Starts listening for signals. `way_back` is the advice for the case that not all changes
+    /// were made.
     pub(super) fn new(way_back: String) -> Result<Self, CommandFailure> {
         let (stop, force) =
             (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
         Ok(Self { stop: Box::pin(stop), force: Box::pin(force), way_back })
     }
 
-    /// Makes a change to its end, unless somebody has asked to stop.
+    /// Completes a change, unless a stop was requested.
     pub(super) async fn step(
         &mut self,
         change: impl Future<Output = Result<(), CommandFailure>>,

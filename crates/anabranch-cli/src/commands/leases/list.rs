@@ -1,4 +1,4 @@
-//! What there is: all leases and workers, or one lease whole.
+//! `leases list` and `leases show`: all leases and workers, or one lease in full.
 
 use super::LeasesOptions;
 use super::application::ApplicationState;
@@ -28,7 +28,7 @@ const WORKERS: [Column; 5] = [
     Column::dropped("joined", 0),
 ];
 
-/// Lists everything.
+/// Lists all leases and workers.
 pub(super) async fn run(
     options: &LeasesOptions,
     connection: &ConnectionSettings,
@@ -86,7 +86,7 @@ fn state(state: WorkerState) -> &'static str {
     }
 }
 
-/// Shows one lease whole.
+/// Shows one lease in full.
 pub(super) async fn show(
     options: &LeasesOptions,
     connection: &ConnectionSettings,

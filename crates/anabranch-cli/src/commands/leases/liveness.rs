@@ -1,4 +1,4 @@
-//! Whether workers are alive: what their hearts say, each watched for its worker's lease time.
+//! Liveness of workers: heartbeats, each watched for its worker's lease time.
 
 use super::application::ApplicationState;
 use crate::failure::CommandFailure;
@@ -10,30 +10,30 @@ use anabranch_model::lease::{Layout, UnreadableRow, WorkerId, WorkerRow};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The pause between two looks.
+/// Interval between polls.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Hearts by name.
+/// Heartbeats by worker name.
 pub(crate) type Heartbeats = BTreeMap<String, WorkerHeartbeat>;
 
-/// A sign of life of a worker, as one look shows it.
+/// Heartbeat of a worker, as one poll shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WorkerHeartbeat {
-    /// What its beats move.
+    /// Counter that each heartbeat changes.
     counter: u64,
-    /// For how long it may stand still, if its row or, in KCL's layout, its owner's id says so.
+    /// Lease time from the worker's row or, in KCL's layout, from its owner's id.
     lease_time: Option<Duration>,
 }
 
 impl WorkerHeartbeat {
-    /// How long to watch it: as long as was asked for, and never shorter than its row says.
+    /// Returns the time to watch this worker: `asked`, or its own lease time if longer.
     pub(crate) fn watch_time(self, asked: Duration) -> Duration {
         self.lease_time.map_or(asked, |own| own.max(asked))
     }
 }
 
-/// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
-/// an owner. Beside them the workers whose rows can't be read.
+/// Reads the heartbeats of all workers that are not evicted or, in KCL's layout, of all leases with
+/// an owner. Also returns the worker rows that can't be read.
 pub(crate) async fn heartbeats(
     store: &AnyStore,
     streams: &[StreamName],
@@ -68,7 +68,7 @@ pub(crate) async fn heartbeats(
     Ok((hearts, unreadable))
 }
 
-/// The hearts that may beat, or a refusal where a worker's row can't be read.
+/// Reads the heartbeats. Returns an error if a worker's row can't be read.
 async fn all_hearts(
     store: &AnyStore,
     streams: &[StreamName],
@@ -83,7 +83,7 @@ async fn all_hearts(
     }
 }
 
-/// Those that moved between two looks, or are new.
+/// Returns the workers whose counters changed between two polls, or that are new.
 pub(crate) fn moved<'a>(before: &Heartbeats, now: &'a Heartbeats) -> Vec<&'a str> {
     let other = |(name, heart): &(&String, &WorkerHeartbeat)| {
         before.get(*name).is_none_or(|before| before.counter != heart.counter)
@@ -91,7 +91,7 @@ pub(crate) fn moved<'a>(before: &Heartbeats, now: &'a Heartbeats) -> Vec<&'a str
     now.iter().filter(other).map(|(name, _)| name.as_str()).collect()
 }
 
-/// Watches until a heart beats, or the longest lease time is over. Names those that beat.
+/// Watches until a heartbeat is seen or the longest lease time is over. Returns the workers alive.
 pub(crate) async fn find_beating(
     store: &AnyStore,
     streams: &[StreamName],
@@ -115,7 +115,7 @@ pub(crate) async fn find_beating(
     Ok(Vec::new())
 }
 
-/// Refuses while workers are alive.
+/// Returns an error while workers are alive.
 pub(super) async fn require_stopped(
     standing: &ApplicationState,
     application: &str,
@@ -132,7 +132,7 @@ pub(super) async fn require_stopped(
     )))
 }
 
-/// The workers that still count as alive although nobody saw them beat.
+/// Returns the workers that are not evicted although no heartbeat was seen.
 pub(super) fn dead_workers(standing: &ApplicationState) -> impl Iterator<Item = &WorkerRow> {
     standing.workers.iter().filter(|worker| worker.is_alive())
 }

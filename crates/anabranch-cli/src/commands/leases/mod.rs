@@ -1,9 +1,11 @@
-//! `anabranch leases`: what an application has done, and how an operator changes that.
+//! `anabranch leases`: shows and changes the leases of an application.
 //!
 //! ```text
-//! list, show                     only read
-//! release, reset, restore, copy  plan ── shown ──▶ --yes ──▶ quiet? ──▶ snapshot ──▶ editor ──▶ the store
+//! list, show                     read only
+//! release, reset, restore, copy  plan ──▶ --yes ──▶ workers stopped? ──▶ LeaseEditor ──▶ store
 //! ```
+//!
+//! `reset` and `restore` write a snapshot before the first change.
 
 mod application;
 mod list;
@@ -26,7 +28,7 @@ use anabranch::lease::StoreAddress;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which application, and what to do with its leases.
+/// Options of `anabranch leases`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 --leases says where they are kept; the table of a Java KCL application is --leases kcl:TABLE, with \
@@ -35,13 +37,13 @@ use std::time::Duration;
 What changes leases shows first what it would do, and does it with --yes. It refuses while workers \
 of the application are alive, and writes a snapshot before the first change.")]
 pub(crate) struct LeasesOptions {
-    /// The application
+    /// Application name
     app: String,
-    /// The stream, where the application has several or its table does not name it
+    /// Stream name, if the application has several or its table does not name it
     #[arg(long, global = true, value_name = "NAME")]
     stream: Option<String>,
-    /// For how long workers are watched before they count as dead: KCL's failover time. A worker
-    /// whose row names a longer lease time is watched for that long
+    /// Time to watch workers before they count as dead: KCL's failover time; a worker whose row has
+    /// a longer lease time is watched for that long
     #[arg(long, global = true, value_name = "TIME", default_value = "10s")]
     #[arg(value_parser = humantime::parse_duration)]
     lease_time: Duration,
@@ -52,72 +54,72 @@ pub(crate) struct LeasesOptions {
     command: Option<LeasesCommand>,
 }
 
-/// What to do.
+/// Subcommands of `anabranch leases`.
 #[derive(Debug, Clone, clap::Subcommand)]
 enum LeasesCommand {
     /// List all leases and workers (the default)
     List,
-    /// Show everything about one lease
+    /// Show all details of a lease
     Show {
-        /// The shard, such as shardId-000000000003 or 3
+        /// Shard, such as shardId-000000000003 or 3
         shard: String,
     },
-    /// Take leases away from workers that are dead
+    /// Release the leases of dead workers
     Release {
-        /// The shards; without any, all that a dead worker holds
+        /// Shards; without any, all that dead workers hold
         shards: Vec<String>,
-        /// Do it
+        /// Execute the change
         #[arg(long)]
         yes: bool,
     },
-    /// Have records read again, or passed over
+    /// Move the checkpoints back or forward, to read records again or to skip them
     #[command(after_help = "\
 For a time in the past the shards that were open then are read from it, and what followed from them \
 comes after them, as at the first start. For SEQ the record of that number counts as the last one \
 done; it needs --shard.")]
     Reset {
-        /// trim, latest, an age such as 10m, a time such as 2026-05-01T12:00:00Z, or the number of
-        /// a record
+        /// Target: trim, latest, an age such as 10m, a time such as 2026-05-01T12:00:00Z, or a
+        /// sequence number
         #[arg(long, value_name = "WHERE")]
         to: reset::ResetTarget,
-        /// Only this shard
+        /// Reset only this shard
         #[arg(long, value_name = "SHARD")]
         shard: Option<String>,
-        /// Where the snapshot goes; without it, a file named after the application and the time
+        /// Snapshot file; without it, a file named after the application and the time
         #[arg(long, value_name = "FILE")]
         snapshot: Option<PathBuf>,
-        /// Do it
+        /// Execute the change
         #[arg(long)]
         yes: bool,
     },
     /// Write all leases to a file
     Snapshot {
-        /// The file, which must not be there
+        /// Output file, which must not exist
         file: PathBuf,
     },
-    /// Bring back what a snapshot holds, and remove what it lacks
+    /// Restore the leases of a snapshot, and remove leases that it lacks
     Restore {
-        /// The file
+        /// Snapshot file
         file: PathBuf,
-        /// Do it
+        /// Execute the change
         #[arg(long)]
         yes: bool,
     },
     /// Copy all leases to another store, such as from DynamoDB to PostgreSQL
     Copy {
-        /// The store to read; without it, that of --leases
+        /// Source store; without it, that of --leases
         #[arg(long, value_name = "STORE")]
         from: Option<StoreAddress>,
-        /// The store to write, which holds no leases of the application
+        /// Target store, which must hold no leases of the application
         #[arg(long, value_name = "STORE")]
         to: StoreAddress,
-        /// Do it
+        /// Execute the change
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// A command on the same leases, for a person to run.
+/// Returns a suggested command on the same leases.
 fn command(options: &LeasesOptions, connection: &ConnectionSettings, words: &str) -> String {
     let stream = options.stream.as_ref().map(|name| format!(" --stream {}", shell_word(name)));
     format!(
@@ -128,7 +130,7 @@ fn command(options: &LeasesOptions, connection: &ConnectionSettings, words: &str
     )
 }
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub(crate) async fn run(
     options: LeasesOptions,
     connection: &ConnectionSettings,

@@ -1,4 +1,4 @@
-//! A time as a checkpoint, for tables that keep no time: the last record before it.
+//! Conversion of a time to a checkpoint, for tables without times: the last record before it.
 
 use crate::connection::AwsClients;
 use crate::failure::CommandFailure;
@@ -11,18 +11,19 @@ use anabranch_model::position::Position;
 use anabranch_model::record::Record;
 use std::time::Duration;
 
-/// How far before the time records are looked for, one after another; then from the oldest on.
+/// Offsets before the time from which records are searched, tried in turn, and finally from the
+/// oldest record.
 const WINDOWS_MS: [u64; 5] = [1_000, 60_000, 600_000, 3_600_000, 86_400_000];
-/// Records of one read.
+/// Records per read.
 const LIMIT: u32 = 10_000;
-/// The pause before each read. A shard takes five a second, from all its readers together.
+/// Pause before each read. A shard permits five reads per second, over all its readers.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often a call is made that may pass later. Others may use up the shard's reads for a while.
+/// Attempts of a throttled call. Other readers may use up the shard's rate for a while.
 const ATTEMPTS: u32 = 12;
-/// The longest pause between two attempts.
+/// Longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The checkpoint from which a reader goes on with the first record that arrived at `ms` or later.
+/// Returns the checkpoint after which the first record that arrived at or after `ms` follows.
 pub(super) async fn last_before(
     aws: &AwsClients,
     stream: &StreamName,
@@ -35,11 +36,11 @@ pub(super) async fn last_before(
             return Ok(Position::At { sequence: record.sequence, sub: last_sub(&record) });
         }
     }
-    // Nothing of the shard is older, so all of it is to be read.
+    // The shard has no older record, so all of it is to be read.
     Ok(Position::TrimHorizon)
 }
 
-/// The last record that arrived before `ms`, reading from here.
+/// Returns the last record that arrived before `ms`, reading from `from`.
 async fn last_of(
     aws: &AwsClients,
     stream: &StreamName,
@@ -67,7 +68,7 @@ async fn last_of(
     Ok(last)
 }
 
-/// Makes a call until the shard has room for it. Where it never has, nobody typed anything wrong.
+/// Retries a throttled call. If it stays throttled, the failure is not a usage error.
 async fn ask<T, F>(
     aws: &AwsClients,
     stream: &StreamName,
@@ -81,7 +82,7 @@ where
         match call().await {
             Ok(reply) => return Ok(reply),
             Err(error) if error.fault.class().throttle => {}
-            // Other troubles are told as everywhere, after the usual attempts.
+            // Other errors are handled by the usual retries.
             Err(_) => return aws.ask(stream, call).await,
         }
         tokio::time::sleep(pause).await;
@@ -95,7 +96,7 @@ where
     })
 }
 
-/// The place of the last record inside an aggregate; 0 for a plain record.
+/// Returns the position of the last record in an aggregate, or 0 for a plain record.
 fn last_sub(record: &Record) -> u64 {
     match decode(record, HashRange::ALL) {
         DecodedAggregate::Records(records) | DecodedAggregate::Partial { kept: records, .. } => {

@@ -1,4 +1,4 @@
-//! Taking leases away from workers that are dead, so that others need not wait.
+//! `leases release`: releases the leases of dead workers, so that others need not wait.
 
 use super::application::ApplicationState;
 use super::editor::LeaseEditor;
@@ -8,7 +8,7 @@ use crate::failure::CommandFailure;
 use crate::output::{print_line, print_note};
 use anabranch_model::lease::Lease;
 
-/// Shows what would be released, and does it if that was asked for.
+/// Shows the leases to release, and releases them with `--yes`.
 pub(super) async fn run(
     options: &LeasesOptions,
     connection: &ConnectionSettings,

@@ -1,4 +1,4 @@
-//! Reading again, or passing over: where each lease goes, shown first, done with `--yes`.
+//! `leases reset`: moves checkpoints back or forward, shown first and executed with `--yes`.
 
 use super::application::{ApplicationState, shard_id};
 use super::editor::{LeaseEditor, moved_to};
@@ -29,15 +29,15 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Digits from which a number is that of a record, and not an age without a unit.
+/// Minimum digits of a sequence number, which distinguish it from an age without a unit.
 const SEQUENCE_DIGITS: usize = 20;
 
-/// Where to.
+/// Target of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResetTarget {
-    /// A place in the stream's history.
+    /// A point in the stream's history.
     Moment(TimeSpec),
-    /// Behind this record of one shard.
+    /// After this record of one shard.
     Behind(SequenceNumber, u64),
 }
 
@@ -56,7 +56,7 @@ impl FromStr for ResetTarget {
     }
 }
 
-/// The target as it is written.
+/// Formats the target as on the command line.
 impl fmt::Display for ResetTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,7 +70,7 @@ impl fmt::Display for ResetTarget {
     }
 }
 
-/// What was asked for.
+/// Arguments of `leases reset`.
 pub(super) struct ResetArgs<'a> {
     pub(super) to: ResetTarget,
     pub(super) shard: Option<&'a str>,
@@ -79,26 +79,26 @@ pub(super) struct ResetArgs<'a> {
 }
 
 impl ResetArgs<'_> {
-    /// The words that ask for the same.
+    /// Returns the arguments as command line words.
     fn words(&self) -> String {
         let shard = self.shard.map(|shard| format!(" --shard {shard}")).unwrap_or_default();
         format!("reset{shard} --to {} --yes", self.to)
     }
 }
 
-/// What happens to one row.
+/// Change of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ResetStep {
-    /// It is read from here.
+    /// The shard is read from the target on.
     Place(ShardId),
-    /// It lies before: it counts as done.
+    /// The shard precedes the target and counts as done.
     End(ShardId),
-    /// It comes again when its parents have ended.
+    /// The row is removed, and created again when its parents have ended.
     Remove(ShardId),
 }
 
-/// The steps for a whole stream: what was open at the moment is read from it, what followed from
-/// that comes later, and what came before is over.
+/// Returns the steps for a whole stream. Shards open at the target time are read from it. Their
+/// descendants come later, and their ancestors count as done.
 pub(super) fn steps(
     all: &Lineage,
     open_then: &Lineage,
@@ -116,7 +116,7 @@ pub(super) fn steps(
             steps.push(ResetStep::End(id.clone()));
         }
     }
-    // The young rows go first: a row without its parent would be made again by a repair.
+    // Descendants go first: a repair would recreate a row without its parent.
     steps.sort_by_key(|step| matches!(step, ResetStep::End(_)));
     let mut open: Vec<&Shard> = open_then.shards().collect();
     open.sort_by_key(|shard| shard.birth());
@@ -124,11 +124,11 @@ pub(super) fn steps(
     steps
 }
 
-/// One row, before and after.
+/// A row before and after the reset.
 struct RowChange {
     shard: ShardId,
     now: Option<Lease>,
-    /// `None`: the row goes.
+    /// `None` if the row is removed.
     after: Option<TargetLease>,
 }
 
@@ -139,7 +139,7 @@ struct ShownChange<'a> {
     after: Option<String>,
 }
 
-/// Plans, shows, and does it if that was asked for.
+/// Plans and shows the reset, and executes it with `--yes`.
 pub(super) async fn run(
     options: &LeasesOptions,
     connection: &ConnectionSettings,
@@ -218,7 +218,7 @@ fn show(changes: &[RowChange], json: bool) {
     table::show(&columns, &rows);
 }
 
-/// Where the leases are, for the questions that a plan has.
+/// Stream and store layout of a planned reset.
 struct ResetContext<'a> {
     aws: &'a AwsClients,
     stream: &'a StreamName,
@@ -264,7 +264,7 @@ impl ResetContext<'_> {
         }
         let mut then = Lineage::new(then.shards);
         if !coverage::holes(then.shards().map(|shard| shard.range)).is_empty() {
-            // A moment before the oldest record, or before the stream itself.
+            // The time is before the oldest record, or before the creation of the stream.
             then = Lineage::new(list(ShardFilter::AtTrimHorizon).await?.shards);
         }
         if !coverage::holes(then.shards().map(|shard| shard.range)).is_empty() {
@@ -290,7 +290,7 @@ impl ResetContext<'_> {
             });
         }
         changes.sort_by(|a, b| a.shard.cmp(&b.shard));
-        // Rows that go, go from the youngest on; the others follow from the oldest on.
+        // Removed rows go first, from the youngest on. The others follow, from the oldest on.
         let (mut going, staying): (Vec<_>, Vec<_>) =
             changes.into_iter().partition(|change| change.after.is_none());
         going.reverse();
@@ -309,12 +309,13 @@ impl ResetContext<'_> {
         let row = row.unwrap_or_else(|| NewLease::new(shard, to).into_lease(self.stream));
         let mut wanted = moved_to(TargetLease::of(&row), to);
         wanted.range = wanted.range.or(Some(shard.range));
-        // Children are noted at the end of a shard, which is ahead again.
+        // Children are noted at the end of a shard, which now lies ahead again.
         wanted.children.clear();
         wanted
     }
 
-    /// What a moment is in a shard. KCL's rows keep no time, so there it is the last record before.
+    /// Returns the position for a time in a shard. KCL's rows store no time, so there it is the
+    /// last record before.
     async fn position(
         &self,
         shard: &Shard,
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn what_was_open_is_read_what_followed_comes_again_and_what_came_before_is_over() {
-        // 0 became 1, which became 2, which became 3; 1 was open at the moment.
+        // Shard 0 became 1, then 2, then 3. Shard 1 was open at the target time.
         let all = [shard(0, None), shard(1, Some(0)), shard(2, Some(1)), shard(3, Some(2))];
         let id = ShardId::from_index;
         let rows: BTreeMap<_, _> = all

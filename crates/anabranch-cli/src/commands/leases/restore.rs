@@ -1,4 +1,4 @@
-//! Bringing back what a snapshot holds.
+//! `leases restore`: restores the leases of a snapshot.
 
 use super::application::{ApplicationState, StreamRows};
 use super::editor::LeaseEditor;
@@ -15,7 +15,7 @@ use anabranch_model::lease::{Layout, Lease};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Shows what a restore would change, and does it if that was asked for.
+/// Shows the changes of a restore, and executes them with `--yes`.
 pub(super) async fn run(
     options: &LeasesOptions,
     connection: &ConnectionSettings,
@@ -93,9 +93,9 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What changes.
+/// Planned changes.
 struct RestorePlan {
-    /// Rows that say something else now, or are missing.
+    /// Rows that differ or are missing.
     placed: Vec<(TargetLease, Option<Lease>)>,
     /// Rows that the snapshot lacks.
     going: Vec<Lease>,

@@ -1,4 +1,4 @@
-//! The leases of an application as a file: everything that a store can be made of again.
+//! Snapshot files: the leases of an application, complete enough to recreate a store.
 
 use super::LeasesOptions;
 use super::application::{ApplicationState, StreamRows};
@@ -16,7 +16,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// An application, as it was.
+/// Snapshot of an application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseSnapshotFile {
     pub(crate) application: String,
@@ -25,7 +25,7 @@ pub(crate) struct LeaseSnapshotFile {
     pub(crate) streams: Vec<SavedStream>,
 }
 
-/// In which layout the rows were.
+/// Layout of the saved rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SavedLayout {
@@ -33,7 +33,7 @@ pub(crate) enum SavedLayout {
     Kcl,
 }
 
-/// The rows of a stream, as they were.
+/// Saved rows of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedStream {
     pub(crate) stream: String,
@@ -43,7 +43,7 @@ pub(crate) struct SavedStream {
     pub(crate) leases: Vec<SavedLease>,
 }
 
-/// One row, as it was. Positions are in the text form that keeps everything.
+/// A saved row. Positions are in the lossless text form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedLease {
     pub(crate) shard: String,
@@ -58,7 +58,7 @@ pub(crate) struct SavedLease {
     pub(crate) ending_hash_key: Option<String>,
 }
 
-/// What a row is to say, whoever owns it.
+/// Wanted state of a row, independent of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TargetLease {
     pub(crate) shard: ShardId,
@@ -70,12 +70,12 @@ pub(crate) struct TargetLease {
 }
 
 impl LeaseSnapshotFile {
-    /// Of what there is now.
+    /// Creates a snapshot of the current state.
     pub(crate) fn of(application: &str, standing: &ApplicationState) -> Self {
         Self::of_streams(application, standing.store.layout(), &standing.streams)
     }
 
-    /// Of the rows of some streams.
+    /// Creates a snapshot of the rows of some streams.
     pub(crate) fn of_streams(application: &str, layout: Layout, streams: &[StreamRows]) -> Self {
         Self {
             application: application.to_owned(),
@@ -92,7 +92,7 @@ impl LeaseSnapshotFile {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Writes it to a file that must not be there. When it returns, it is on the disk.
+    /// Writes the snapshot to a new file. On return it is on disk.
     pub(crate) fn write(&self, path: &Path) -> Result<(), CommandFailure> {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
@@ -108,7 +108,7 @@ impl LeaseSnapshotFile {
         })
     }
 
-    /// Writes it where the operator wants it, or beside where he stands. Gives the file.
+    /// Writes the snapshot to `path`, or to a new file in the current folder. Returns its path.
     pub(crate) fn write_before_a_change(
         &self,
         path: Option<&Path>,
@@ -127,7 +127,7 @@ impl LeaseSnapshotFile {
         Ok(path)
     }
 
-    /// Reads a file back.
+    /// Reads a snapshot file.
     pub(crate) fn read(path: &Path) -> Result<Self, CommandFailure> {
         let name = path.display();
         let text = std::fs::read_to_string(path)
@@ -149,7 +149,7 @@ impl SavedStream {
         }
     }
 
-    /// What the native layout remembered of the stream.
+    /// Returns the saved facts of the native layout.
     pub(crate) fn facts(&self) -> Option<StreamFacts> {
         Some(StreamFacts {
             t0_ms: self.t0_ms?,
@@ -158,7 +158,7 @@ impl SavedStream {
         })
     }
 
-    /// What the rows are to say.
+    /// Returns the wanted rows.
     pub(crate) fn wanted(&self) -> Result<Vec<TargetLease>, CommandFailure> {
         self.leases.iter().map(SavedLease::wanted).collect()
     }
@@ -221,7 +221,7 @@ impl SavedLease {
 }
 
 impl TargetLease {
-    /// What a row says now.
+    /// Returns the current state of a row.
     pub(crate) fn of(lease: &Lease) -> Self {
         Self {
             shard: lease.key.shard.clone(),

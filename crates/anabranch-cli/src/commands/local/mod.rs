@@ -1,4 +1,4 @@
-//! `anabranch local`: the local stream as a process.
+//! `anabranch local`: a local stream in its own process.
 
 mod ready;
 mod tls;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What can be chosen about the local stream.
+/// Options of `anabranch local`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Point any AWS SDK at it with the variables that it prints. DynamoDB answers on the same port.
@@ -28,55 +28,55 @@ pub(crate) struct LocalOptions {
     host: IpAddr,
     #[command(flatten)]
     tls: TlsOptions,
-    /// Concurrent HTTP/2 streams that a client may have on one connection
+    /// Maximum concurrent HTTP/2 streams per connection
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     max_concurrent_streams: u32,
-    /// Keep everything in this folder; without it, in memory
+    /// Folder for persistent data; without it, data is kept in memory
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// When to sync the journal: always (before each reply), interval:MILLISECONDS, never.
-    /// A killed process loses nothing under any of them; they differ when the power fails
+    /// Journal sync policy: always (before each reply), interval:MILLISECONDS or never. A killed
+    /// process loses nothing with any of them; they differ only on a power failure
     #[arg(long, value_name = "POLICY", default_value = "interval:1000", requires = "data")]
     fsync: Fsync,
-    /// Memory that records may take, such as 512MiB. Puts that go beyond fail as throttled until
-    /// retention has freed some. Default: no bound
+    /// Memory limit for records, such as 512MiB. Puts beyond it fail as throttled until retention
+    /// has freed memory. Default: no limit
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_memory: Option<usize>,
-    /// How long a client may keep it waiting for the head of a request, for more of a body, or for
-    /// room to send more of a reply, in seconds
+    /// Client timeout in seconds: for the head of a request, for more of its body, or for the
+    /// client to accept more of a reply
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     client_timeout: u64,
-    /// Refuse what is above Kinesis' rates: 1 MiB/s and 1,000 records/s in, 5 calls/s and 2 MB/s
-    /// out, per shard
+    /// Enforce the Kinesis rates: 1 MiB/s and 1,000 records/s in, 5 calls/s and 2 MB/s out, per
+    /// shard
     #[arg(long)]
     enforce_limits: bool,
-    /// Create a stream at start, such as orders:4; may be given more than once
+    /// Create a stream at startup, such as orders:4; may be repeated
     #[arg(long = "stream", value_name = "NAME[:SHARDS]")]
     streams: Vec<NewStream>,
-    /// How long streams stay CREATING, UPDATING or DELETING, in milliseconds
+    /// Time for which streams stay CREATING, UPDATING or DELETING, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     state_delay: u64,
-    /// Open shards that the account may have
+    /// Maximum open shards in the account
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     shard_limit: u32,
-    /// Age at which shard iterators expire, in seconds
+    /// Lifetime of shard iterators, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     iterator_ttl: u64,
-    /// Account in ARNs
+    /// AWS account id in ARNs
     #[arg(long, value_name = "ID", default_value = "000000000000", value_parser = account_id)]
     account: String,
-    /// Region in ARNs
+    /// AWS region in ARNs
     #[arg(long, default_value = "us-east-1", value_parser = region)]
     region: String,
-    /// Seed of the faults' chance
+    /// Random seed for injected faults
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// A stream to create at start.
+/// A stream to create at startup.
 #[derive(Debug, Clone)]
 struct NewStream {
     name: String,
@@ -105,7 +105,7 @@ fn account_id(text: &str) -> Result<String, String> {
     if well_formed { Ok(text.to_owned()) } else { Err("an account has 12 digits".to_owned()) }
 }
 
-/// A number of bytes, plain or with a unit.
+/// Parses a number of bytes, with an optional unit.
 fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -121,15 +121,15 @@ fn bytes(text: &str) -> Result<usize, String> {
     })
 }
 
-/// The least that `--max-memory` takes, in bytes: a request of the largest size fits.
+/// Smallest value of `--max-memory`, in bytes: the largest request fits.
 const LEAST_MEMORY: usize = 16 << 20;
 
-/// Serves until it is told to stop.
+/// Serves requests until it is stopped.
 pub(crate) async fn run(options: LocalOptions) -> Result<(), CommandFailure> {
-    // Signals are caught before the ready line, so that nobody can stop it unheard.
+    // Signals are caught before the ready line, so that a stop right after it is not missed.
     let (stop, force) = (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
     let local = start(&options).await?;
-    // A temporary file, which goes when this returns.
+    // A temporary file, removed on return.
     let ca_file = match local.ca_pem() {
         None => None,
         Some(pem) => Some(CaFile::of(&options.tls, options.data.as_deref(), pem)?),
@@ -137,7 +137,7 @@ pub(crate) async fn run(options: LocalOptions) -> Result<(), CommandFailure> {
     let ca_file = ca_file.as_ref().map(CaFile::path);
     ready::print(&local, &options.region, ca_file).map_err(CommandFailure::result)?;
     stop.await;
-    // A second signal ends it at once: a client may hold a request open for as long as it likes.
+    // A second signal ends it at once: a client may hold a request open indefinitely.
     tokio::select! {
         biased;
         () = force => Err(CommandFailure::result("stopped before all requests had ended")),
@@ -197,7 +197,7 @@ fn engine_options(options: &LocalOptions) -> EngineOptions {
     }
 }
 
-/// Reads back what the folder holds, and says so on standard error when a crash left its mark.
+/// Opens the data folder, and reports on standard error if a crash left a partial write.
 fn open(options: &LocalOptions, folder: &Path) -> Result<Engine, CommandFailure> {
     let trouble = |problem: &str| {
         print_note!("error: {problem}. Nothing is taken until the disk can be written again");
@@ -216,7 +216,7 @@ fn open(options: &LocalOptions, folder: &Path) -> Result<Engine, CommandFailure>
     Ok(recovered.engine)
 }
 
-/// Creates the streams that are not there yet.
+/// Creates the streams that do not exist yet.
 fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), CommandFailure> {
     for stream in streams {
         let request = anabranch_local::op::create_stream::Request {

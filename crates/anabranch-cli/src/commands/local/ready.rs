@@ -1,4 +1,4 @@
-//! The ready line and the variables to export.
+//! Ready line and the environment variables to export.
 
 use crate::shell_word::shell_word;
 use anabranch_local::Local;
@@ -7,13 +7,13 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Variables that name a proxy.
+/// Environment variables that set a proxy.
 const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// Prints the ready line and what to export, at once on standard output.
+/// Prints the ready line and the exports, and flushes standard output.
 ///
-/// A script may read the first line and close the pipe: that is its right, and no reason to stop.
+/// A script may read the first line and close the pipe, which is not an error.
 pub(super) fn print(local: &Local, region: &str, ca_file: Option<&Path>) -> io::Result<()> {
     let text = text(local, region, ca_file);
     let mut out = io::stdout().lock();
@@ -43,13 +43,13 @@ fn text(local: &Local, region: &str, ca_file: Option<&Path>) -> String {
     }
     let listening = local.tls_address().unwrap_or(local.address());
     if PROXIES.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
-        // A proxy of the environment would get the requests otherwise.
+        // Otherwise a proxy of the environment would receive the requests.
         text += "export NO_PROXY=\"127.0.0.1,localhost,$NO_PROXY\"\n";
     }
     text + &everywhere(listening)
 }
 
-/// A note for one that listens on every address: the exports name the one for this machine.
+/// Returns a note if the server listens on every address: the exports name only the loopback one.
 fn everywhere(listening: SocketAddr) -> String {
     if !listening.ip().is_unspecified() {
         return String::new();

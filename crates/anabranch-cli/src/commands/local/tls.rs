@@ -1,4 +1,4 @@
-//! TLS of `anabranch local`: its options, and the file that clients trust.
+//! TLS of `anabranch local`: its options, and the certificate file for clients.
 
 use crate::failure::CommandFailure;
 use anabranch_local::Tls;
@@ -7,27 +7,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What the names of temporary folders begin with.
+/// Name prefix of temporary folders.
 const FOLDER_PREFIX: &str = "anabranch-local-";
-/// A file in a temporary folder that its process holds a lock on for as long as it runs.
+/// A file in a temporary folder that the process keeps locked while it runs.
 const LOCK_FILE: &str = "running";
-/// The age from which a folder without a lock was left behind: a new one gets its lock at once.
+/// Age at which a folder without a lock counts as abandoned: a new folder is locked at once.
 const LEFT_BEHIND: Duration = Duration::from_mins(1);
 
-/// The folder of the certificate authority inside the data folder.
+/// Folder of the certificate authority in the data folder.
 const DATA_SUBFOLDER: &str = "tls";
 
-/// The options of TLS.
+/// TLS options.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct TlsOptions {
-    /// Listen with TLS as well, on a second port, with HTTP/2 and HTTP/1.1 by ALPN
+    /// Also listen with TLS on a second port, with HTTP/2 and HTTP/1.1 by ALPN
     #[arg(long)]
     tls: bool,
-    /// Port to listen on with TLS; 0 takes a free one. Default: the one after --port, or a free one
-    /// with --port 0
+    /// Port for TLS; 0 takes a free one. Default: the one after --port, or a free one with --port 0
     #[arg(long, value_name = "PORT", requires = "tls")]
     tls_port: Option<u16>,
-    /// Certificate chain to show, in PEM; without it, a certificate authority is made at start and
+    /// Certificate chain in PEM; without it, a certificate authority is created at startup, and
     /// kept with --data
     #[arg(long, value_name = "FILE", requires_all = ["key", "tls"])]
     cert: Option<PathBuf>,
@@ -37,13 +36,13 @@ pub(super) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// The port for TLS beside this port without.
+    /// Returns the TLS port for the given plain port.
     pub(super) fn port_beside(&self, plain: u16) -> u16 {
         let next = if plain == 0 { 0 } else { plain.wrapping_add(1) };
         self.tls_port.unwrap_or(next)
     }
 
-    /// The certificate to listen with; `None` without TLS.
+    /// Returns the certificate, or `None` without TLS.
     pub(super) fn certificate(&self, data: Option<&Path>) -> Result<Option<Tls>, CommandFailure> {
         if !self.tls {
             return Ok(None);
@@ -66,14 +65,14 @@ impl TlsOptions {
 #[derive(Debug)]
 pub(super) struct CaFile {
     path: PathBuf,
-    /// Removed when this is dropped.
+    /// Removed on drop.
     _temporary: Option<TempDir>,
-    /// The lock in the temporary folder.
+    /// Lock in the temporary folder.
     _lock: Option<File>,
 }
 
 impl CaFile {
-    /// Finds the file, or writes a temporary one.
+    /// Returns the existing file, or writes a temporary one.
     pub(super) fn of(
         options: &TlsOptions,
         data: Option<&Path>,
@@ -85,7 +84,7 @@ impl CaFile {
             (None, None) => None,
         };
         let named = match kept {
-            // Absolute, because the exports are for other folders too.
+            // Absolute, because the exports may be used in other folders.
             Some(path) => {
                 std::path::absolute(path).map(|path| Self { path, _temporary: None, _lock: None })
             }
@@ -104,7 +103,7 @@ impl CaFile {
         remove_left_behind(&std::env::temp_dir());
         let mut folder = tempfile::Builder::new();
         folder.prefix(FOLDER_PREFIX);
-        // Clients under other users and in containers read it too. It is not secret.
+        // Clients of other users and in containers read it too. It is not secret.
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
@@ -123,8 +122,8 @@ impl CaFile {
     }
 }
 
-/// Removes the folders of local streams that were killed and could not do it themselves. What can't
-/// be read or removed is left: another user may own it.
+/// Removes temporary folders of local streams that were killed. Folders that can't be read or
+/// removed are left: another user may own them.
 fn remove_left_behind(temporary: &Path) {
     let Ok(entries) = std::fs::read_dir(temporary) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,4 @@
-//! What became of the records of a put: counted, shown, and judged.
+//! Counts of put outcomes, with progress display, summary and exit status.
 
 use super::send::RecordOrigin;
 use crate::failure::CommandFailure;
@@ -14,31 +14,30 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Failures that are told one by one; the rest is only counted.
+/// Failures that are printed one by one. The rest is only counted.
 const TOLD: u64 = 10;
 
-/// Stopped keys that are named.
+/// Maximum stopped keys that are named.
 const NAMED: usize = 10;
 
-/// The counts. Shared by whoever puts and whoever waits for outcomes.
+/// Outcome counts, shared by the task that puts and the one that waits for outcomes.
 pub(crate) struct PutCounts {
-    /// Who puts.
     producer: ProducerId,
     placed: AtomicU64,
     refused: AtomicU64,
     unknown: AtomicU64,
-    /// Bytes of data that were placed.
+    /// Bytes of placed data.
     bytes: AtomicU64,
-    /// The keys that stand stopped at the end.
+    /// Keys that are stopped at the end.
     stopped: OnceLock<BTreeSet<OrderingKey>>,
-    /// When it began.
+    /// Start time.
     began_ms: u64,
     clock: Clock,
-    /// On a terminal, a line that moves.
+    /// Progress line on a terminal.
     bar: ProgressBar,
 }
 
-/// The counts as they stand, for a script.
+/// Summary for scripts.
 #[derive(Debug, Serialize)]
 struct PutReport<'a> {
     stream: &'a str,
@@ -53,7 +52,7 @@ struct PutReport<'a> {
 
 impl PutCounts {
     pub(crate) fn new(producer: ProducerId, clock: Clock) -> Self {
-        // It draws nothing where standard error is no terminal.
+        // It draws nothing if standard error is not a terminal.
         let bar = ProgressBar::new_spinner();
         if let Ok(style) =
             ProgressStyle::with_template("{spinner} {human_pos} placed, {per_sec}, {elapsed} {msg}")
@@ -94,13 +93,13 @@ impl PutCounts {
         }
     }
 
-    /// Counts a record that was not taken, and says why.
+    /// Counts a refused record and prints the reason.
     pub(super) fn refused(&self, origin: &RecordOrigin, why: &str) {
         let count = self.refused.fetch_add(1, Ordering::Relaxed);
         self.print_problem(count, origin, why);
     }
 
-    /// Counts a line that was told of elsewhere.
+    /// Counts a refused line whose reason is printed elsewhere.
     pub(super) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -115,7 +114,7 @@ impl PutCounts {
         }
     }
 
-    /// Takes the moving line away, and keeps which keys stand stopped.
+    /// Removes the progress line and stores the stopped keys.
     pub(super) fn finish(&self, stopped: BTreeSet<OrderingKey>) {
         self.bar.finish_and_clear();
         let _ = self.stopped.set(stopped);
@@ -160,7 +159,7 @@ impl PutCounts {
         }
     }
 
-    /// Whether every record has its place.
+    /// Returns an error unless every record was placed.
     pub(crate) fn verdict(&self, stream: &StreamName) -> Result<(), CommandFailure> {
         match (Self::count(&self.refused), Self::count(&self.unknown)) {
             (0, 0) => Ok(()),
@@ -174,13 +173,13 @@ impl PutCounts {
     }
 }
 
-/// In whole milliseconds, as they are written: not as the nearest sum of nanoseconds.
+/// Converts whole milliseconds. The result prints as written, without floating-point noise.
 #[expect(clippy::cast_precision_loss, reason = "it counts as long as a put may last")]
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1e3
 }
 
-/// Why a record was not placed, in words.
+/// Describes the reason that a record was not placed.
 pub(super) fn reason(why: &RejectReason) -> String {
     match why {
         RejectReason::Refused { detail, .. } => format!("the stream refused it: {detail}"),

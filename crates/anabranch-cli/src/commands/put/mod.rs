@@ -1,7 +1,7 @@
-//! `anabranch put`: lines become records, each key in order.
+//! `anabranch put`: puts lines as records, each key in order.
 //!
 //! ```text
-//! input ──Line──▶ read ──NewRecord──▶ Producer ──Ticket──▶ tally ──▶ summary
+//! Input ──InputLine──▶ read ──NewRecord──▶ Producer ──Ticket──▶ PutCounts ──▶ summary
 //! ```
 
 pub(crate) mod send;
@@ -20,7 +20,7 @@ pub(crate) use send::{PutSink, RecordOrigin, SendOptions};
 use std::path::PathBuf;
 use std::pin::Pin;
 
-/// What can be chosen about a put.
+/// Options of `anabranch put`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 One record a line: {\"key\": \"customer-7\", \"data\": \"paid\"}. Bytes stand in \"data_base64\"; \
@@ -33,17 +33,17 @@ A refusal of the caller (permissions, credentials, the stream's encryption key) 
 before the first record is placed it ends the command after a few seconds, and later records wait \
 until it is over, or for --timeout.")]
 pub(crate) struct PutOptions {
-    /// The stream
+    /// Stream name
     stream: String,
     /// Files to read; without any, or for -, standard input
     files: Vec<PathBuf>,
-    /// Each line is the data of a record, as it is
+    /// Use each line as the data of a record, unparsed
     #[arg(long, requires = "key")]
     lines: bool,
-    /// The key of all records, with --lines
+    /// Partition key of all records, with --lines
     #[arg(long, requires = "lines")]
     key: Option<String>,
-    /// Go on behind a line that is no record, instead of stopping there
+    /// Skip invalid lines instead of stopping there
     #[arg(long)]
     skip_bad_lines: bool,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     tally.verdict(&stream)
 }
 
-/// Reads lines and puts them, until the input ends, is wrong, or somebody asks to stop.
+/// Reads lines and puts them, until the input ends, an error occurs or a stop is requested.
 async fn feed(
     options: &PutOptions,
     input: Input,
@@ -109,7 +109,7 @@ async fn feed(
     }
 }
 
-/// The next line; `None` behind the last. What was put before it need not wait for it.
+/// Returns the next line, or `None` after the last. Hands over pending records before it waits.
 pub(crate) async fn next(
     lines: &mut Lines,
     sink: &mut PutSink,
@@ -126,7 +126,7 @@ pub(crate) async fn next(
     }
 }
 
-/// The record of a line; `None` for an empty line between JSON objects.
+/// Parses the record of a line. Returns `None` for an empty line between JSON objects.
 fn read(options: &PutOptions, line: &InputLine) -> Result<Option<NewRecord>, String> {
     match &options.key {
         Some(key) => line::new_record(key.clone(), Bytes::copy_from_slice(&line.text)).map(Some),

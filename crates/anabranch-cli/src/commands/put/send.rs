@@ -1,4 +1,4 @@
-//! The producer behind `put` and `cp`, and what became of each record.
+//! Producer of `put` and `cp`, and the counting of outcomes.
 
 use super::{PutCounts, counts};
 use crate::connection::AwsClients;
@@ -22,39 +22,39 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Tickets that may wait for their outcome to be counted. So many records are under way at the most:
-/// more would be older by the time they leave, and a stop would have to wait for them.
+/// Maximum tickets that wait for their outcome, and so the maximum records in flight. With more,
+/// records would be older when they are sent, and a stop would wait longer.
 const WAITING: usize = 16_384;
-/// Tickets that are handed over at once, at the most.
+/// Maximum tickets handed over at once.
 const HANDFUL: usize = 256;
-/// How long a stream may refuse a producer of which it has not taken a record yet.
+/// Time for which a stream may refuse a producer before it has accepted any record.
 const REFUSED: Duration = Duration::from_secs(3);
-/// How long a request that is on its way may still take then.
+/// Time for requests in flight after that.
 const LAST_REPLY: Duration = Duration::from_millis(500);
-/// Keys that may stand stopped here; the producer allows as many itself.
+/// Maximum stopped keys here. The producer's own limit is the same.
 const STOPPED_MAX: usize = 10_000;
 
-/// How records are sent.
+/// Options for sending records.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SendOptions {
-    /// Send many records as one KPL aggregate: faster, for readers that take them apart, as KCL,
-    /// this program and its library do
+    /// Aggregate records in the KPL format: faster, for readers that deaggregate, such as KCL, this
+    /// program and its library
     #[arg(long)]
     aggregate: bool,
-    /// Give a record up after so long, such as 30s; without it, it is tried for ever
+    /// Time limit for a record, such as 30s; without it, records are retried forever
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
-    /// Name this producer in warnings and in the summary of --json, in at most 128 characters;
-    /// without it, a name is drawn at random
+    /// Producer name in warnings and in the --json summary, at most 128 characters; without it, a
+    /// random name
     #[arg(long, value_name = "NAME", value_parser = producer_name)]
     producer_id: Option<String>,
-    /// Mark each aggregate, so that consumers of this library drop the second copy that a lost
-    /// reply may leave: 48 bytes, which other readers skip
+    /// Add a deduplication tag to each aggregate, so that consumers of this library drop duplicates
+    /// after a lost reply: 48 bytes, which other readers skip
     #[arg(long, requires = "aggregate")]
     marks: bool,
 }
 
-/// The name of a producer, as an option has it.
+/// Validates a producer name of the command line.
 pub(crate) fn producer_name(text: &str) -> Result<String, String> {
     match text.chars().count() {
         1..=128 => Ok(text.to_owned()),
@@ -63,29 +63,28 @@ pub(crate) fn producer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where records go, and the count of what became of them.
+/// Puts records and counts their outcomes.
 pub(crate) struct PutSink {
     producer: Producer,
-    /// Tickets on their way to the count.
+    /// Channel of tickets to the counting task.
     tickets: mpsc::Sender<PendingPut>,
-    /// Those that are not on their way yet.
+    /// Tickets not handed over yet.
     accepted: Vec<PendingPut>,
-    /// Keys with a record that the producer did not take: nothing may pass it.
+    /// Keys of records that the producer refused. No later record may pass.
     stopped: BTreeSet<OrderingKey>,
-    /// What is counted so far.
     tally: Arc<PutCounts>,
-    /// The task that counts.
+    /// The counting task.
     counting: JoinSet<()>,
-    /// The task that gives up where the stream refuses the very first records.
+    /// The task that gives up if the stream refuses the first records.
     giving_up: JoinSet<()>,
-    /// Cancelled when it did.
+    /// Cancelled once it has given up.
     given_up: CancellationToken,
 }
 
-/// Where a record came from, for messages.
+/// Origin of a record, for messages.
 #[derive(Debug)]
 pub(crate) enum RecordOrigin {
-    /// A line of a file, by the file's name and the line's number.
+    /// A line of a file: file name and line number.
     Line(Arc<str>, u64),
     /// A record of a stream.
     Record(ShardId, SequenceNumber),
@@ -106,16 +105,16 @@ impl fmt::Display for RecordOrigin {
     }
 }
 
-/// A record that was accepted.
+/// An accepted record.
 struct PendingPut {
     origin: RecordOrigin,
-    /// Its bytes.
+    /// Size of the data.
     bytes: usize,
     ticket: Ticket,
 }
 
 impl PutSink {
-    /// Starts a producer for the stream, after a look at it.
+    /// Checks the stream and starts a producer.
     pub(crate) async fn start(
         aws: &AwsClients,
         stream: &StreamName,
@@ -153,8 +152,8 @@ impl PutSink {
         Ok(sink)
     }
 
-    /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
-    /// over, which is done for many at once: see [`PutSink::hand_over`].
+    /// Puts a record, and waits for free space if necessary. Its outcome is counted only after
+    /// [`PutSink::hand_over`], which handles many records at once.
     pub(crate) async fn put(
         &mut self,
         origin: RecordOrigin,
@@ -190,21 +189,21 @@ impl PutSink {
         Ok(())
     }
 
-    /// Has the outcomes of all records so far counted. To be called before whatever may wait for
-    /// more of them.
+    /// Hands all accepted records over for counting. Must be called before waiting for further
+    /// records.
     pub(crate) async fn hand_over(&mut self) {
-        // The counting task ends only after this sender. A wait that is broken off loses nothing.
+        // The counting task outlives this sender. Cancelling the wait loses nothing.
         if let Ok(places) = self.tickets.reserve_many(self.accepted.len()).await {
             places.zip(self.accepted.drain(..)).for_each(|(place, put)| place.send(put));
         }
     }
 
-    /// Waits until no record is put any more because the stream refuses the producer.
+    /// Waits until the producer is closed because the stream refuses it.
     pub(crate) fn refused(&self) -> impl Future<Output = ()> + use<> {
         self.given_up.clone().cancelled_owned()
     }
 
-    /// Why no record is put any more.
+    /// Returns the failure for that case.
     pub(crate) fn gave_up(&self) -> CommandFailure {
         let stream = self.producer.stream();
         CommandFailure::result(format!(
@@ -213,25 +212,25 @@ impl PutSink {
         ))
     }
 
-    /// Lets no later record of the key pass.
+    /// Stops a key, so that no later record passes.
     fn stop(&mut self, key: &OrderingKey) -> Result<(), CommandFailure> {
         if self.stopped.len() == STOPPED_MAX {
             return Err(CommandFailure::result(format!(
                 "more than {STOPPED_MAX} keys stand stopped: the rest was not put"
             )));
         }
-        // The key may be a slice of something large, which is not to be kept.
+        // The key may be a slice of a large buffer, which must not be kept alive.
         let copy = PartitionKey::from(key.key.as_str());
         self.stopped.insert(OrderingKey { key: copy, explicit: key.explicit });
         Ok(())
     }
 
-    /// What is counted so far.
+    /// Returns the counts so far.
     pub(crate) fn tally(&self) -> &PutCounts {
         &self.tally
     }
 
-    /// Waits until every record has its outcome. Whoever insists on a stop ends the wait.
+    /// Waits until every record has its outcome. A second stop signal ends the wait.
     pub(crate) async fn close(mut self) -> Arc<PutCounts> {
         let patience = async {
             match crate::signals::wait_for_forced_stop() {
@@ -242,7 +241,7 @@ impl PutSink {
         tokio::select! {
             biased;
             () = patience => {
-                // What was sent and not answered has no certain place.
+                // Records that were sent and not answered have an unknown outcome.
                 self.stopped.extend(self.producer.stopped_keys().await);
                 self.producer.close(Duration::ZERO).await;
             }
@@ -259,18 +258,18 @@ impl PutSink {
     }
 }
 
-/// The state of knowledge about whether the stream takes records.
+/// Observed access to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamAccess {
-    /// It was not asked yet.
+    /// No answer yet.
     Untried,
-    /// It has taken none, and refuses the producer.
+    /// It refuses the producer and has accepted no record.
     Refused,
-    /// It has taken records.
+    /// It has accepted records.
     Granted,
 }
 
-/// Keeps what events tell of the stream's access.
+/// Returns a listener that tracks the access to the stream.
 fn watched(access: watch::Sender<StreamAccess>) -> Events {
     Events::new(move |event| {
         let now = match event {
@@ -290,8 +289,8 @@ fn watched(access: watch::Sender<StreamAccess>) -> Events {
     })
 }
 
-/// Closes the producer once the stream has refused it for a while and taken no record before. One
-/// that has taken records is waited for: it may be a permission that comes back.
+/// Closes the producer if the stream refuses it for [`REFUSED`] and has accepted no record before.
+/// Otherwise it keeps waiting, because a permission may be restored.
 async fn give_up(
     producer: Producer,
     mut access: watch::Receiver<StreamAccess>,

@@ -1,11 +1,11 @@
-//! `relay skip` and `relay retry`: what a person decides about a parked key.
+//! `relay skip` and `relay retry`: decisions of an operator about a blocked key.
 
 use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
 use crate::failure::CommandFailure;
 use crate::output::print_note;
 
-/// Gives a parked row up.
+/// Discards a blocking row.
 pub(super) async fn skip(row: i64, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let skipped = anabranch_outbox::skip(&database, &table, row).await.map_err(could_not_start)?;
@@ -25,7 +25,7 @@ pub(super) async fn skip(row: i64, outbox: &OutboxOptions) -> Result<(), Command
     Ok(())
 }
 
-/// Lets a parked key go on.
+/// Resumes a blocked key.
 pub(super) async fn retry(key: &str, outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let retried = anabranch_outbox::retry(&database, &table, key).await.map_err(could_not_start)?;
@@ -40,7 +40,7 @@ pub(super) async fn retry(key: &str, outbox: &OutboxOptions) -> Result<(), Comma
     Ok(())
 }
 
-/// Lets all parked keys go on.
+/// Resumes all blocked keys.
 pub(super) async fn retry_all(outbox: &OutboxOptions) -> Result<(), CommandFailure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let retried = anabranch_outbox::retry_all(&database, &table).await.map_err(could_not_start)?;

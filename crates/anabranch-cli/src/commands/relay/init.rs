@@ -1,4 +1,4 @@
-//! `relay init`: makes the table, or prints how.
+//! `relay init`: creates the outbox table, or prints the statements.
 
 use super::could_not_start;
 use super::outbox::OutboxOptions;
@@ -6,22 +6,22 @@ use crate::failure::CommandFailure;
 use crate::output::{print_note, show};
 use anabranch_outbox::InitReport;
 
-/// How the table is made.
+/// Options of `relay init`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 With a database, only what is missing is done or printed, so it may be run again, and on a table of \
 your own (--columns). Without one, --print gives the whole script for your own migrations.")]
 pub(super) struct RelayInitOptions {
-    /// Print the statements, and change nothing
+    /// Print the statements without executing them
     #[arg(long)]
     print: bool,
-    /// Make no trigger that tells of new rows: they are found by polling. PREPARE TRANSACTION needs
-    /// this
+    /// Create no notification trigger; new rows are found by polling (required for PREPARE
+    /// TRANSACTION)
     #[arg(long)]
     no_notify: bool,
 }
 
-/// Makes the table, or prints how.
+/// Creates the table, or prints the statements.
 pub(super) async fn run(
     options: RelayInitOptions,
     outbox: &OutboxOptions,

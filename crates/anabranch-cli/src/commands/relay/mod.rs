@@ -1,5 +1,5 @@
-//! `anabranch relay`: the rows of a PostgreSQL outbox into a stream, and what an operator does about
-//! them.
+//! `anabranch relay`: relays the rows of a PostgreSQL outbox to a stream, with its operator
+//! commands.
 
 mod outbox;
 mod run;
@@ -12,7 +12,7 @@ use crate::failure::CommandFailure;
 use anabranch_outbox::RelayError;
 use outbox::OutboxOptions;
 
-/// What can be chosen about a relay.
+/// Options of `anabranch relay`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -30,28 +30,28 @@ pub(crate) struct RelayOptions {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum RelayCommand {
-    /// Make the table, or what is missing of it, and check it
+    /// Create the table or its missing parts, and check it
     Init(init::RelayInitOptions),
-    /// Show what waits, who relays, what is parked, and which transactions hold rows up
+    /// Show waiting rows, the active relay, blocked keys and blocking transactions
     Status(status::RelayStatusOptions),
-    /// Give up a parked row: it is removed unsent, and its key goes on behind it
+    /// Discard a blocking row: remove it unsent and resume its key
     Skip {
-        /// The row
+        /// Row id
         #[arg(value_name = "ID")]
         row: i64,
     },
-    /// Let a parked key go on with the row that stopped it
+    /// Resume a blocked key with the row that blocked it
     Retry {
-        /// The partition key
+        /// Partition key
         #[arg(required_unless_present = "all")]
         key: Option<String>,
-        /// All parked keys
+        /// Resume all blocked keys
         #[arg(long, conflicts_with = "key")]
         all: bool,
     },
 }
 
-/// Relays, or does what is asked about a relay.
+/// Runs the relay or one of its operator commands.
 pub(crate) async fn run(
     options: RelayOptions,
     connection: &ConnectionSettings,
@@ -75,7 +75,7 @@ fn could_not_start(error: RelayError) -> CommandFailure {
     CommandFailure::usage(error)
 }
 
-/// A number of things, in words that fit it.
+/// Formats a count with the singular or plural text.
 fn counted(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }

@@ -1,4 +1,4 @@
-//! Relaying until somebody asks to stop.
+//! Relay main command, which runs until it is stopped.
 
 use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
@@ -15,36 +15,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How rows are carried.
+/// Options for relaying rows.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RelayRunOptions {
-    /// The stream
+    /// Stream name
     #[arg(long, required = true)]
     stream: Option<String>,
-    /// What a row becomes: envelope (JSON with the event's id, headers and data) or data (as it is)
+    /// Record format: envelope (JSON with the event's id, headers and data) or data (unchanged)
     #[arg(long, value_name = "FORMAT", default_value = "envelope")]
     format: RowFormatArg,
-    /// One record of the stream for each row, for readers that can't take aggregates apart
+    /// Put each row as a separate Kinesis record, for readers that can't deaggregate
     #[arg(long)]
     no_aggregation: bool,
-    /// Name this relay's producer in warnings, in at most 128 characters; without it, a name is
-    /// drawn at random
+    /// Producer name in warnings, at most 128 characters; without it, a random name
     #[arg(long, value_name = "NAME", value_parser = producer_name)]
     producer_id: Option<String>,
-    /// Mark each aggregate, so that consumers of this library drop the second copy that a lost
-    /// reply may leave: 48 bytes, which other readers skip
+    /// Add a deduplication tag to each aggregate, so that consumers of this library drop duplicates
+    /// after a lost reply: 48 bytes, which other readers skip
     #[arg(long, conflicts_with = "no_aggregation")]
     marks: bool,
-    /// How often to look for rows without being told of them, such as 500ms
+    /// Poll interval without notifications, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     poll: Duration,
-    /// Rows that may be under way at a time: what a crash can repeat
+    /// Maximum rows in flight, which a crash can duplicate
     #[arg(long, value_name = "ROWS", default_value_t = 20_000)]
     max_in_flight: usize,
-    /// How long a stop waits for rows that are on their way
+    /// Grace period at shutdown for rows in flight
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     drain: Duration,
-    /// After which silence of this relay another one takes over
+    /// Silence of this relay after which another one takes over
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     takeover: Duration,
 }
@@ -55,7 +54,7 @@ enum RowFormatArg {
     Data,
 }
 
-/// Relays until somebody asks to stop.
+/// Relays until it is stopped.
 pub(super) async fn run(
     options: RelayRunOptions,
     outbox: &OutboxOptions,
@@ -105,7 +104,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Passes a signal on, and leaves the end to the relay.
+/// Forwards a stop signal and lets the relay end by itself.
 async fn cancel(
     stopped: impl Future<Output = ()>,
     stop: CancellationToken,
@@ -115,7 +114,7 @@ async fn cancel(
     std::future::pending().await
 }
 
-/// Prints what an operator has to know, and counts rows.
+/// Returns a listener that prints notices and counts sent rows.
 fn events(sent: Arc<AtomicU64>) -> Events {
     let printed = notices::printed(true);
     Events::new(move |event| {

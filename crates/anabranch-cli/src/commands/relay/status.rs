@@ -1,4 +1,4 @@
-//! `relay status`: how an outbox stands, for a person or as JSON.
+//! `relay status`: status of an outbox, as text or JSON.
 
 use super::outbox::OutboxOptions;
 use super::{could_not_start, counted};
@@ -7,17 +7,17 @@ use crate::output::print_line;
 use anabranch_outbox::{BlockedKey, BlockingTransaction, OutboxStatus};
 use serde_json::{Value, json};
 
-/// How the status is shown.
+/// Options of `relay status`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Exit code 1 when keys are parked, or something stands in a relay's way.")]
 pub(super) struct RelayStatusOptions {
-    /// Print one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Shows how the outbox stands.
+/// Prints the status of the outbox.
 pub(super) async fn run(
     options: RelayStatusOptions,
     outbox: &OutboxOptions,

@@ -1,4 +1,4 @@
-//! How far behind a lease is, read from outside: the age of the oldest record that is not done.
+//! Lag of a lease, measured from outside: the age of its oldest unfinished record.
 
 use crate::time_spec;
 use anabranch::clock::Clock;
@@ -13,27 +13,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tokio::task::JoinSet;
 
-/// Shards that are looked at together.
+/// Number of shards read concurrently.
 const TOGETHER: usize = 8;
-/// Reads of one shard before it is left at what the service said. A stretch without records may
-/// take several.
+/// Maximum reads per shard. After them the service's own figure is used. A range without records
+/// may take several reads.
 const READS: usize = 20;
 
-/// How far behind a lease is.
+/// Lag of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseLag {
-    /// Nothing waits.
+    /// No record is waiting.
     None,
-    /// The oldest record that waits is so old, in milliseconds.
+    /// Age of the oldest waiting record, in milliseconds.
     Behind(u64),
     /// The record at the checkpoint is past the retention period.
     Trimmed,
-    /// It can't be learnt.
+    /// The lag can't be determined, with the reason.
     Unknown(String),
 }
 
 impl LeaseLag {
-    /// In milliseconds, if it is known.
+    /// Returns the lag in milliseconds, if known.
     pub(crate) fn ms(&self) -> Option<u64> {
         match self {
             Self::None => Some(0),
@@ -54,7 +54,7 @@ impl fmt::Display for LeaseLag {
     }
 }
 
-/// The lags of all unfinished leases whose shard is listed. It costs a read or two of each shard.
+/// Returns the lags of all unfinished leases whose shard is listed. Makes a few reads per shard.
 pub(crate) async fn lags(
     kinesis: &AwsKinesis,
     lineage: &Lineage,

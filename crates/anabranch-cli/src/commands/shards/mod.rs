@@ -1,4 +1,4 @@
-//! `anabranch shards`: the lineage of a stream as a tree, and why a shard isn't being read.
+//! `anabranch shards`: shows the shards of a stream as a tree, and the reasons for unread shards.
 
 mod status;
 mod lag;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub(crate) use tree::checkpoint_text;
 use tree::share;
 
-/// What can be chosen about the tree.
+/// Options of `anabranch shards`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 With --app it shows who reads each shard, up to where it is done, and how old the oldest record is \
@@ -31,9 +31,9 @@ application is --leases kcl:TABLE. It only reads.
 
 Exit code 1 if some keys of the stream are read by nobody: a hole.")]
 pub(crate) struct ShardsOptions {
-    /// The stream
+    /// Stream name
     stream: String,
-    /// Show the leases of this application
+    /// Application whose leases to show
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
     /// Print a JSON object
@@ -41,20 +41,18 @@ pub(crate) struct ShardsOptions {
     json: bool,
 }
 
-/// A stream, and what an application knows of it.
+/// A stream, and the leases of an application.
 pub(crate) struct ShardsView {
-    /// The stream.
     pub(crate) summary: StreamSummary,
-    /// Its shards.
     pub(crate) lineage: Lineage,
-    /// The rows of the application, if one was asked about.
+    /// Lease rows, if an application was given.
     pub(crate) rows: Option<BTreeMap<ShardId, Lease>>,
-    /// How far the unfinished ones are behind.
+    /// Lags of the unfinished leases.
     pub(crate) lags: BTreeMap<ShardId, LeaseLag>,
 }
 
 impl ShardsView {
-    /// Looks at everything.
+    /// Reads the stream and the leases.
     pub(crate) async fn take(
         aws: &AwsClients,
         stream: &StreamName,
@@ -69,7 +67,8 @@ impl ShardsView {
                 Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
             }
         };
-        // Behind the rows: a shard that ended meanwhile must not look open.
+        // The shards are listed after the rows: otherwise a shard that ended meanwhile would look
+        // open.
         let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
         let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
         let lags = match &rows {
@@ -79,13 +78,13 @@ impl ShardsView {
         Ok(Self { summary, lineage, rows, lags })
     }
 
-    /// How a shard stands, if an application was asked about.
+    /// Returns the status of a shard, if an application was given.
     pub(crate) fn standing(&self, shard: &Shard) -> Option<ShardStatus> {
         self.rows.as_ref().map(|rows| standing(&self.lineage, rows, shard))
     }
 }
 
-/// One shard as JSON.
+/// JSON representation of a shard.
 #[derive(Serialize)]
 struct ShardJson<'a> {
     shard: &'a str,
@@ -98,7 +97,7 @@ struct ShardJson<'a> {
     read: Option<LeaseJson>,
 }
 
-/// What an application knows of it, as JSON.
+/// JSON representation of its lease.
 #[derive(Serialize)]
 struct LeaseJson {
     standing: &'static str,
@@ -108,7 +107,7 @@ struct LeaseJson {
     lag_ms: Option<u64>,
 }
 
-/// Shows the tree.
+/// Prints the tree.
 pub(crate) async fn run(
     options: ShardsOptions,
     connection: &ConnectionSettings,

@@ -1,4 +1,4 @@
-//! How a shard stands to an application: read, done, waiting for what, or forgotten.
+//! Status of a shard for an application.
 
 use crate::line::short;
 use anabranch_model::ids::ShardId;
@@ -7,29 +7,29 @@ use anabranch_model::lineage::{Lineage, Shard};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How a shard stands to an application.
+/// Status of a shard for an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ShardStatus {
     /// A worker owns it.
     Read,
-    /// Every record of it is done.
+    /// All its records are done.
     Done,
-    /// It may be read, and nobody has taken it.
+    /// It can be read, but has no owner.
     Free,
-    /// A parent is not done.
+    /// This parent is not done.
     Waits(ShardId),
-    /// It has no row; the end of this ancestor brings one.
+    /// It has no row. The end of this ancestor creates one.
     RowPending(ShardId),
-    /// It is closed and has no row: before the start of the application, or cleaned up.
+    /// It is closed and has no row: older than the application's start, or cleaned up.
     BeforeStart,
-    /// It is open, it has no row, and none will come by itself.
+    /// It is open and has no row, and no worker will create one.
     Hole,
-    /// Its row says that it is done, and it is open: nobody reads on.
+    /// Its row says that it is done, but it is open: it is not read any more.
     EndedTooEarly,
 }
 
 impl ShardStatus {
-    /// One word, for scripts.
+    /// Returns the status as one word, for scripts.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -61,7 +61,7 @@ impl fmt::Display for ShardStatus {
     }
 }
 
-/// How a shard stands, by the rows of the application.
+/// Returns the status of a shard, based on the application's rows.
 pub(crate) fn standing(
     lineage: &Lineage,
     rows: &BTreeMap<ShardId, Lease>,
@@ -74,7 +74,7 @@ pub(crate) fn standing(
         Some(row) => {
             let parent = row.parents.iter().find(|parent| unfinished(parent));
             match parent {
-                // A row that has moved was let through the gate before.
+                // A row that has started has passed the parents' check before.
                 Some(parent) if !row.is_started() => ShardStatus::Waits(parent.clone()),
                 _ if row.owner.is_some() => ShardStatus::Read,
                 _ => ShardStatus::Free,
@@ -91,7 +91,7 @@ pub(crate) fn standing(
     }
 }
 
-/// The open shards that nobody will ever read.
+/// Returns the open shards that will never be read.
 pub(crate) fn holes<'a>(lineage: &'a Lineage, rows: &BTreeMap<ShardId, Lease>) -> Vec<&'a Shard> {
     let unread = |shard: &&Shard| {
         matches!(standing(lineage, rows, shard), ShardStatus::Hole | ShardStatus::EndedTooEarly)
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// 0 was split into 1 and 2, which were merged into 3.
+    /// Shard 0 was split into 1 and 2, which were merged into 3.
     fn lineage() -> Lineage {
         Lineage::new([
             shard(0, None, None, false),

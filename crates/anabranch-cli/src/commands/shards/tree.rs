@@ -1,4 +1,4 @@
-//! The lineage as lines: each shard under the one that it came from.
+//! Tree view of the shards: each shard below its parent.
 
 use super::ShardsView;
 use crate::line::short;
@@ -9,10 +9,10 @@ use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
 use std::collections::BTreeSet;
 
-/// Digits of a sequence number that tell it from its neighbours.
+/// Digits of a sequence number that distinguish it from its neighbours.
 const TOLD_DIGITS: usize = 10;
 
-/// The columns. What a shard waits for is worth more than who reads it and from where.
+/// The columns. The reason for waiting is more important than the owner and the checkpoint.
 const COLUMNS: [Column; 7] = [
     Column::kept("shard"),
     Column::dropped("state", 1),
@@ -23,12 +23,12 @@ const COLUMNS: [Column; 7] = [
     Column::cut("", 4, 12),
 ];
 
-/// The columns of the table.
+/// Returns the columns of the table.
 pub(super) fn columns(picture: &ShardsView) -> &'static [Column] {
     if picture.rows.is_some() { &COLUMNS } else { &COLUMNS[..3] }
 }
 
-/// The rows of the table.
+/// Returns the rows of the table.
 pub(super) fn rows(picture: &ShardsView) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut drawn = BTreeSet::new();
@@ -36,13 +36,13 @@ pub(super) fn rows(picture: &ShardsView) -> Vec<Vec<String>> {
         .lineage
         .shards()
         .filter(|shard| picture.lineage.listed_parents(&shard.id).next().is_none());
-    // A walk with its own stack: a lineage can be as deep as it has shards.
+    // An explicit stack: a lineage can be as deep as it has shards.
     let mut next: Vec<(String, String, &Shard)> =
         roots.map(|shard| (String::new(), String::new(), shard)).collect();
     next.reverse();
     while let Some((branch, stem, shard)) = next.pop() {
         if !drawn.insert(&shard.id) {
-            // The child of a merge has two parents, and is drawn under the first.
+            // The child of a merge has two parents, and is shown under the first.
             rows.push(vec![format!("{branch}{} (above)", short(&shard.id))]);
             continue;
         }
@@ -76,18 +76,18 @@ fn row(picture: &ShardsView, branch: &str, shard: &Shard) -> Vec<String> {
     row
 }
 
-/// A worker without the random digits of its join.
+/// Returns a worker id without its random digits.
 fn owner_text(owner: &str) -> String {
     owner.split('/').next().unwrap_or(owner).to_owned()
 }
 
-/// A checkpoint, with the digits of its numbers that tell them apart.
+/// Formats a checkpoint with the distinguishing digits of its sequence number.
 pub(crate) fn checkpoint_text(checkpoint: &Checkpoint) -> String {
     let lanes = checkpoint.lanes().len();
     let text = match checkpoint.lowest() {
         Position::At { sequence, sub } => {
             let digits = sequence.to_string();
-            // The local stream counts in the middle of its numbers.
+            // The local stream counts in the middle digits, followed by zeros.
             let digits = digits.trim_end_matches('0');
             let told = &digits[digits.len().saturating_sub(TOLD_DIGITS)..];
             let mark = if digits.len() > TOLD_DIGITS { "…" } else { "" };
@@ -99,10 +99,10 @@ pub(crate) fn checkpoint_text(checkpoint: &Checkpoint) -> String {
     if lanes > 1 { format!("{text} ({lanes} lanes)") } else { text }
 }
 
-/// The share of the keys that a shard takes, in percent.
+/// Returns a shard's share of the hash range, in percent.
 pub(super) fn share(shard: &Shard) -> f64 {
     let keys = shard.range.end().0 - shard.range.start().0;
-    // Thousandths are exact enough for a person.
+    // Thousandths are precise enough for display.
     let thousandths = (keys / (u128::MAX / 2_000)).div_ceil(2);
     f64::from(u32::try_from(thousandths).unwrap_or(1_000)) / 10.0
 }
