@@ -1,4 +1,4 @@
-//! The world's own time, which no host sees.
+//! World time, which no host can read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct WorldClock(Arc<AtomicU64>);
 
 impl WorldClock {
-    /// Now.
+    /// Returns the current time, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves the clock on. Only the world does.
+    /// Advances the clock. Only the world calls it.
     pub(crate) fn advance(&self, by_ms: u64) {
         self.0.fetch_add(by_ms, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Transactions of handlers: the effects of records, and the checkpoint behind them, in memory.
+//! Transactions of handlers: the effects of records, and their checkpoint, in memory.
 //!
-//! A transaction is checked twice, as with optimistic locking: when the checkpoint is put into it,
-//! and when it arrives at the rows. What it does there, it does at once or not at all.
+//! A transaction is checked twice, as with optimistic locking: when the checkpoint is added to it,
+//! and when it arrives at the rows. It is applied there at once or not at all.
 
 use crate::faults::FaultyStore;
 use crate::flaw::FlawedStore;
@@ -16,16 +16,16 @@ use anabranch_model::lease::{
     Checkpoint, Layout, LeaseChange, LeaseToken, Nonce, Write, WriteOutcome,
 };
 
-/// One transaction, until it is committed. Dropped, it is rolled back.
+/// A transaction until it is committed. Dropping it rolls it back.
 #[derive(Debug, Default)]
 pub struct Transaction {
-    /// The checkpoint that it moves.
+    /// Checkpoint that the transaction writes.
     write: Option<Write>,
 }
 
 impl Transaction {
-    /// Stores the checkpoint and has the effects, if the lease is still held as it was. On an error
-    /// it may have been done all the same, or will be.
+    /// Stores the checkpoint and applies the effects if the lease is still held unchanged. After an
+    /// error the transaction may already have been applied, or may be applied later.
     pub(crate) async fn commit(
         self,
         store: &FleetStore,

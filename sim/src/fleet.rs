@@ -25,47 +25,47 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The lease time of every fleet.
+/// Default lease time of a fleet, in milliseconds.
 pub const LEASE_TIME_MS: u64 = 3_000;
 
-/// When a call to a service is given up.
+/// Timeout of a call to a service, in milliseconds.
 pub const PATIENCE_MS: u64 = 700;
 
-/// How long a call of the handler takes once faults are over, at most.
+/// Maximum duration of a handler call once faults are over, in milliseconds.
 const CALM_CALL_MS: u64 = 2;
 
-/// How the handler and its consumer are.
+/// Behavior of the handlers and settings of their consumer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandlerBehavior {
-    /// The numbers of lanes that a life may draw.
+    /// Numbers of lanes that a worker run may draw.
     pub lanes: Vec<usize>,
-    /// How records are fetched.
+    /// Fetch mode.
     pub fetch: FetchMode,
-    /// How they come to the handler.
+    /// Processing mode.
     pub mode: SimMode,
-    /// After how many attempts a record is put aside, if it is not tried for ever.
+    /// Attempts after which a record becomes a dead letter. `None`: unlimited attempts.
     pub attempts: Option<u32>,
-    /// How long a call takes, at most.
+    /// Maximum duration of a call, in milliseconds.
     pub call_ms: u64,
     /// Calls in a thousand that take up to `slow_ms`.
     pub slow: u64,
-    /// How long a slow call takes, or one that blocks its thread, at most.
+    /// Maximum duration of a slow or blocking call, in milliseconds.
     pub slow_ms: u64,
     /// Calls in a thousand that block their thread for up to `slow_ms`.
     pub blocks: u64,
     /// Calls in a thousand that fail.
     pub fails: u64,
-    /// How long a stop waits for handlers.
+    /// Grace period of a stop, in milliseconds.
     pub grace_ms: u64,
-    /// How often a checkpoint is made.
+    /// Checkpoint interval, in milliseconds.
     pub checkpoint_ms: u64,
-    /// The memory of a worker.
+    /// Byte budget of a worker.
     pub memory_bytes: usize,
-    /// For how long a fetch may stand still before it is restarted, if not for the usual time.
+    /// Time without progress after which a fetch is restarted. `None`: the default.
     pub fetch_limit_ms: Option<u64>,
-    /// How often the rows are compared with the stream.
+    /// Interval at which the rows are compared with the stream, in milliseconds.
     pub audit_ms: u64,
-    /// The lease times of the lives.
+    /// Lease times of the worker runs.
     pub lease_times: LeaseTimes,
 }
 
@@ -91,38 +91,39 @@ impl Default for HandlerBehavior {
     }
 }
 
-/// What every life of a fleet works with.
+/// Shared state of all worker runs of a fleet.
 #[derive(Clone)]
 pub struct ConsumerFleet {
-    /// The world.
+    /// World in which the fleet runs.
     pub ground: WorldSetup,
     /// The stream and its records.
     pub supply: RecordSource,
-    /// The lease rows.
+    /// Lease rows.
     pub rows: LeaseRows,
-    /// Where the application starts to read.
+    /// Start position of the application.
     pub start: StartPosition,
-    /// How the handlers are.
+    /// Behavior of the handlers.
     pub temper: HandlerBehavior,
-    /// The worker that runs on each host: the last join of its life.
+    /// Worker that runs on each host: the last join of its run.
     pub joined: RunningWorkers,
-    /// Whether faults are over: then no handler is slow or fails.
+    /// True once faults are over: then no handler is slow or fails.
     pub calm: Arc<AtomicBool>,
-    /// What is broken.
+    /// The broken rule, if any.
     pub flaw: ConsumerFlaw,
 }
 
-/// The worker that runs on each host. Clones share it.
+/// Worker that runs on each host. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct RunningWorkers(Arc<Mutex<BTreeMap<HostId, WorkerId>>>);
 
 impl RunningWorkers {
-    /// The worker that runs on a host, if it has joined.
+    /// Returns the worker that runs on a host, if it has joined.
     pub fn on(&self, host: HostId) -> Option<WorkerId> {
         self.workers().get(&host).cloned()
     }
 
-    /// A worker joins, or none of this host is part of the fleet any more.
+    /// Registers the worker of a host. With `None` no worker of the host belongs to the fleet any
+    /// more.
     fn set(&self, host: HostId, worker: Option<WorkerId>) {
         match worker {
             Some(worker) => drop(self.workers().insert(host, worker)),
@@ -131,20 +132,20 @@ impl RunningWorkers {
     }
 
     fn workers(&self) -> MutexGuard<'_, BTreeMap<HostId, WorkerId>> {
-        // Each change is one insertion or removal, so a panic leaves no half of one.
+        // Each change is one insertion or removal, so a panic leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ConsumerFleet {
-    /// What makes the lives of this fleet.
+    /// Returns the function that starts the worker runs of this fleet.
     pub fn boot(&self) -> HostStart {
         let fleet = self.clone();
         Box::new(move |berth: HostContext| -> HostRun { Box::pin(live(berth, fleet.clone())) })
     }
 }
 
-/// One life of a worker: a real consumer until it is stopped.
+/// Runs one worker: a real consumer until it is stopped.
 async fn live(mut berth: HostContext, fleet: ConsumerFleet) {
     let (host, ground) = (berth.host, &fleet.ground);
     fleet.joined.set(host, None);
@@ -205,7 +206,7 @@ async fn live(mut berth: HostContext, fleet: ConsumerFleet) {
             }
         });
     let stop = async move {
-        // A host that goes away does not ask.
+        // A host that crashes does not request a stop.
         if berth.stop.wait_for(|stop| *stop).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -218,7 +219,7 @@ fn pick(chance: &Rng, of: usize) -> usize {
     usize::try_from(chance.below(of as u64)).unwrap_or(0)
 }
 
-/// What the handler of one life works with.
+/// State of the handler of one worker run.
 pub(crate) struct HandlerState {
     host: HostId,
     pub(crate) fleet: ConsumerFleet,
@@ -230,15 +231,15 @@ pub(crate) struct HandlerState {
 
 #[derive(Default)]
 struct HandlerStateInner {
-    /// Every lease that this life took, by its term.
+    /// Every lease that this run took, by its term.
     holds: BTreeMap<(LeaseKey, u64), LeaseToken>,
-    /// The lease under which each record was handed out last.
+    /// Lease token under which each record was last handed out.
     handed: BTreeMap<(LeaseKey, Position), LeaseToken>,
-    /// The records that arrived and are not done.
+    /// Sizes of the records that arrived and are not done, in bytes.
     held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
-    /// Their bytes.
+    /// Sum of their bytes.
     bytes: usize,
-    /// The most that were ever held.
+    /// Maximum of `bytes` so far.
     most: usize,
 }
 
@@ -250,7 +251,7 @@ pub(crate) struct HandledCall {
 }
 
 impl HandlerState {
-    /// Takes in what the consumer tells.
+    /// Processes an event of the consumer.
     fn on_event(&self, event: &Event) {
         match event {
             Event::Lease(LeaseEvent::LeaseTaken { lease, worker, term }) => {
@@ -263,7 +264,8 @@ impl HandlerState {
             Event::Lease(LeaseEvent::Evicted { .. }) => self.fleet.joined.set(self.host, None),
             Event::Shard(ShardEvent::Fetched { shard, .. }) => self.fleet.supply.begin(shard),
             Event::Shard(ShardEvent::Stopped { shard, .. }) => self.drop_records(shard),
-            // What waits is dropped from here on, and nobody tells when the last of it is.
+            // Waiting records are dropped from here on, and no event reports when the last of them
+            // is.
             Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::LeaseLost { lease }) => {
                 self.drop_records(lease);
             }
@@ -275,7 +277,8 @@ impl HandlerState {
         }
     }
 
-    /// A record is among the dead letters, so that it is done.
+    /// Processes a dead-lettered record: marks it as done if it is stored completely, and reports
+    /// it as lost otherwise.
     fn dead_lettered(&self, shard: &LeaseKey, at: Position) {
         let hold = self.inside().handed.get(&(shard.clone(), at)).cloned();
         let Some((grain, hold)) = self.fleet.supply.at(&shard.stream, at).zip(hold) else { return };
@@ -286,14 +289,14 @@ impl HandlerState {
         }
     }
 
-    /// The records of a shard are no longer held.
+    /// Marks the records of a shard as no longer held.
     fn drop_records(&self, shard: &LeaseKey) {
         let mut inside = self.inside();
         inside.held.retain(|(key, ..), _| key != shard);
         inside.bytes = inside.held.values().sum();
     }
 
-    /// Takes in records that arrived.
+    /// Processes records that arrived.
     fn arrived(&self, stream: &StreamName, records: &[Record]) {
         let supply = &self.fleet.supply;
         let parts = records.iter().flat_map(|record| supply.parts(stream, record));
@@ -316,7 +319,7 @@ impl HandlerState {
         }
     }
 
-    /// The handler is called with records of one shard, under this term of its lease.
+    /// Starts a handler call with records of one shard, under this term of its lease.
     pub(crate) fn begin(
         &self,
         shard: &LeaseKey,
@@ -346,12 +349,12 @@ impl HandlerState {
         Ok(calls.collect())
     }
 
-    /// The hold under which records come with this term of their lease.
+    /// Returns the lease token for records with this term of their lease.
     fn hold_of(&self, shard: &LeaseKey, term: Option<u64>) -> Option<LeaseToken> {
         self.inside().holds.get(&(shard.clone(), term?)).cloned()
     }
 
-    /// The handler takes its time, and then is done or fails.
+    /// Waits for the duration of one call, and then completes the records or fails.
     pub(crate) async fn handle(&self, calls: Vec<HandledCall>) -> Result<(), HandlerError> {
         if self.take_time().await {
             self.done(&calls);
@@ -362,7 +365,7 @@ impl HandlerState {
         }
     }
 
-    /// Takes the time of one call. Whether that does not fail.
+    /// Waits for the duration of one call. Returns true if the call succeeds.
     pub(crate) async fn take_time(&self) -> bool {
         let temper = &self.fleet.temper;
         let foul = self.has_faults();
@@ -381,7 +384,7 @@ impl HandlerState {
         self.chance.below(1_000) >= temper.fails || !foul
     }
 
-    /// Records are done.
+    /// Marks records as done.
     pub(crate) fn done(&self, calls: &[HandledCall]) {
         for HandledCall { hold, grain } in calls {
             self.fleet.supply.done(grain);
@@ -394,25 +397,25 @@ impl HandlerState {
         }
     }
 
-    /// Records have to come again.
+    /// Marks records as failed, so that they must be delivered again.
     pub(crate) fn failed(&self, calls: Vec<HandledCall>) {
         for HandledCall { hold, grain } in calls {
             self.note(HistoryEvent::Handled { hold, grain, done: false });
         }
     }
 
-    /// Whether faults last.
+    /// Returns true while faults last.
     pub(crate) fn has_faults(&self) -> bool {
         !self.fleet.calm.load(Ordering::Relaxed)
     }
 
-    /// Notes what happened on this host.
+    /// Adds an event of this host to the history.
     pub(crate) fn note(&self, what: HistoryEvent) {
         self.fleet.ground.history.note(self.host, what);
     }
 
     fn inside(&self) -> MutexGuard<'_, HandlerStateInner> {
-        // Each change is a few plain assignments, so a panic leaves no half of one.
+        // Each change is a few plain assignments, so a panic leaves no partial change.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What happened in a world, in order: what checkers judge, and what a failing seed prints.
+//! The history of a world: events in order, which checkers judge and a failing seed prints.
 
 use crate::clock::WorldClock;
 use crate::record_source::SimRecord;
@@ -8,7 +8,7 @@ use anabranch_model::position::Position;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which host, by its number.
+/// Index of a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub usize);
 
@@ -24,126 +24,126 @@ impl fmt::Debug for HostId {
     }
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HistoryLine {
-    /// When, in the world's time.
+    /// Time of the event, in milliseconds of world time.
     pub at_ms: u64,
-    /// Where; the world itself without a host.
+    /// Host of the event; `None` for the world itself.
     pub host: Option<HostId>,
-    /// What.
+    /// The event.
     pub what: HistoryEvent,
 }
 
-/// What happened.
+/// An event of a history.
 #[derive(Clone, PartialEq, Debug)]
 pub enum HistoryEvent {
-    /// The world did something, in words.
+    /// An action of the world, described in words.
     World(String),
-    /// The library told of something.
+    /// The library emitted an event.
     LibraryReported(Event),
     /// A write of this host reached the store.
     WriteApplied {
-        /// As it was sent.
+        /// The write as it was sent.
         write: Write,
-        /// As it ended there.
+        /// Its outcome in the store.
         outcome: WriteOutcome,
     },
     /// A reader began with a shard.
     Began {
-        /// Under which hold.
+        /// Lease token of the reader.
         hold: LeaseToken,
-        /// Behind which position.
+        /// Checkpoint at which the reader began.
         from: Position,
     },
-    /// A reader handed a record to its handler.
+    /// A reader delivered a record to its handler.
     Delivered {
-        /// Under which hold.
+        /// Lease token of the reader.
         hold: LeaseToken,
-        /// The number of the record in its shard.
+        /// Number of the record in its shard.
         number: u64,
     },
-    /// The library told a reader that its checkpoint is stored.
+    /// The library acknowledged a reader's checkpoint as stored.
     Checkpointed {
-        /// Under which hold.
+        /// Lease token of the reader.
         hold: LeaseToken,
         /// The checkpoint.
         at: Position,
     },
-    /// A reader let go of a shard.
+    /// A reader stopped reading a shard.
     StoppedReading {
-        /// Under which hold.
+        /// Lease token of the reader.
         hold: LeaseToken,
-        /// In which way, in words.
+        /// Reason, in words.
         how: String,
     },
     /// A record was put into the stream.
     Put(Arc<SimRecord>),
-    /// Shards were closed, and others follow them.
+    /// Shards were closed and replaced by others.
     Resharded {
-        /// The ones that were closed.
+        /// Closed shards.
         closed: Vec<LeaseKey>,
-        /// The ones that follow.
+        /// Their successors.
         opened: Vec<LeaseKey>,
     },
-    /// The retention of everything that was put so far is over.
+    /// Retention has removed everything that was put so far.
     Trimmed,
-    /// A record lies before the start of the application, so that it need not be delivered.
+    /// A record that precedes the start of the application, so that it need not be delivered.
     Skipped(Arc<SimRecord>),
-    /// A handler is called with this many records, which are handed to it in the next lines.
+    /// A handler is called with several records, which the next lines hand out.
     Called {
-        /// Under which hold.
+        /// Lease token of the call.
         hold: LeaseToken,
-        /// How many.
+        /// Number of records.
         records: usize,
     },
     /// The consumer handed a record to its handler.
     Handed {
-        /// Under which hold.
+        /// Lease token of the call.
         hold: LeaseToken,
         /// The record.
         grain: Arc<SimRecord>,
     },
     /// The handler's call returned.
     Handled {
-        /// Under which hold.
+        /// Lease token of the call.
         hold: LeaseToken,
         /// The record.
         grain: Arc<SimRecord>,
-        /// Whether it is done; if not, it comes again.
+        /// True if the record is done; otherwise it is delivered again.
         done: bool,
     },
-    /// The library put a record aside, and it is not whole among the dead letters.
+    /// The library dead-lettered a record, and it is missing or incomplete among the dead letters.
     LostLetter {
         /// The record.
         grain: Arc<SimRecord>,
     },
-    /// The host stood still until now, and so did its clock.
+    /// The host and its clock were stopped until now.
     Paused {
-        /// Since when, in the world's time.
+        /// Start of the pause, in milliseconds of world time.
         since_ms: u64,
     },
     /// A handler had its shard read again from its last checkpoint.
     StartedOver(LeaseKey),
     /// Records arrived at a host, for the sessions that read their shards there.
     Arrived(Vec<Arc<SimRecord>>),
-    /// A handler was given what was never put, or without a lease that its worker took.
+    /// A handler received a record that was never put, or without a lease that its worker took.
     Corrupted {
-        /// Of which lease.
+        /// Lease of the call.
         lease: LeaseKey,
-        /// What, in words.
+        /// Description of the record.
         words: String,
     },
-    /// A worker holds more bytes of records than ever before in its life.
+    /// A worker holds more bytes of records than ever before in its run.
     Holds {
-        /// How many.
+        /// Bytes that it holds.
         bytes: usize,
-        /// How many it may hold.
+        /// Bytes that it may hold.
         most: usize,
     },
 }
 
-/// A hold in a few words.
+/// Formats a lease token in a few words.
 pub fn brief(hold: &LeaseToken) -> String {
     format!("{} term {} of {}", hold.key, hold.term, hold.owner)
 }
@@ -229,29 +229,29 @@ impl fmt::Display for SecondsDisplay {
 /// The history of one world. Clones share it.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// The world's time.
+    /// World time.
     clock: WorldClock,
     /// All lines so far.
     lines: Arc<Mutex<Vec<HistoryLine>>>,
 }
 
 impl History {
-    /// An empty history.
+    /// Creates an empty history.
     pub fn new(clock: WorldClock) -> Self {
         Self { clock, lines: Arc::default() }
     }
 
-    /// Notes what happened on a host, or with what a host had sent.
+    /// Adds an event on a host, or of a write that the host had sent.
     pub fn note(&self, host: HostId, what: HistoryEvent) {
         self.push(Some(host), what);
     }
 
-    /// Notes what the world did.
+    /// Adds an action of the world.
     pub fn note_world(&self, words: impl Into<String>) {
         self.push(None, HistoryEvent::World(words.into()));
     }
 
-    /// Notes what happened to the stream.
+    /// Adds an event of the stream.
     pub fn note_what(&self, what: HistoryEvent) {
         self.push(None, what);
     }
@@ -261,18 +261,18 @@ impl History {
         self.lines().push(line);
     }
 
-    /// Whether something like this happened.
+    /// Returns true if a matching event occurred.
     pub fn any(&self, like: impl Fn(&HistoryEvent) -> bool) -> bool {
         self.lines().iter().any(|line| like(&line.what))
     }
 
-    /// All lines, taken out.
+    /// Removes and returns all lines.
     pub fn take(&self) -> Vec<HistoryLine> {
         std::mem::take(&mut *self.lines())
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<HistoryLine>> {
-        // Lines are pushed whole, so a panic elsewhere leaves no half of one.
+        // Lines are pushed whole, so a panic elsewhere leaves no partial line.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! | state | crash | freeze | stop | time comes |
 //! |---|---|---|---|---|
-//! | up | down | frozen | up, told to stop | runs on; down when its life ends by itself; frozen when a handler blocks its thread |
-//! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps, unless it was paused |
-//! | down | down | down | down | up, with a new life |
+//! | up | down | frozen | up, stopping | continues (1) |
+//! | frozen | down | frozen | frozen, stopping | up, and its clock jumps, unless it was paused |
+//! | down | down | down | down | up, with a new run |
+//!
+//! (1) Goes down when its run ends by itself, and freezes when a handler blocks its thread.
 
 use crate::history::{History, HistoryEvent, HostId};
 use crate::host_thread::HostThread;
@@ -16,35 +18,34 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What a life on a host is given.
+/// Context of one worker run on a host.
 #[derive(Debug)]
 pub struct HostContext {
-    /// Which host.
+    /// Index of the host.
     pub host: HostId,
-    /// The how manieth life on it, from 1.
+    /// Run number on this host, starting at 1.
     pub life: u64,
-    /// Where this life's chance begins.
+    /// Seed of this run's RNG.
     pub seed: u64,
-    /// Turns true when the host is asked to stop.
+    /// Becomes true when the host is asked to stop.
     pub stop: watch::Receiver<bool>,
     /// The thread that everything on the host runs on.
     pub thread: HostThread,
 }
 
-/// A life: everything that runs on a host from its start to its end.
+/// A run: everything that executes on a host from its start to its end.
 pub type HostRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What makes lives.
+/// Creates runs.
 pub type HostStart = Box<dyn Fn(HostContext) -> HostRun>;
 
-/// One host.
 pub(crate) struct Host {
     id: HostId,
-    /// How its clock goes wrong, in thousandths: 20 means that it shows 1020 ms for a second.
+    /// Clock skew in thousandths: 20 means that the clock shows 1020 ms for a second.
     skew: i64,
-    /// The part of a millisecond that its clock has not shown yet, in thousandths.
+    /// Fraction of a millisecond that its clock has not shown yet, in thousandths.
     owed: i64,
-    /// How many lives it has had.
+    /// Number of runs so far.
     lives: u64,
     state: HostState,
 }
@@ -55,20 +56,20 @@ enum HostState {
     Frozen(FrozenHost),
 }
 
-/// A host that stands still.
+/// A frozen host.
 struct FrozenHost {
     running: RunningHost,
     since_ms: u64,
     until_ms: u64,
     clock: ClockRuns,
-    /// The time before `since_ms` that its clock has not shown.
+    /// Time before `since_ms` that its clock has not shown.
     unshown: Duration,
 }
 
-/// Whether the clock of a host runs while it stands still.
+/// Selects whether the clock of a frozen host runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockRuns {
-    /// A process that was stopped, or a machine that was suspended.
+    /// A stopped process or a suspended machine.
     Yes,
     /// A machine that its hypervisor paused.
     No,
@@ -79,19 +80,19 @@ struct RunningHost {
     life: JoinHandle<()>,
     stop: watch::Sender<bool>,
     thread: HostThread,
-    /// How long the host stays down once this life has ended.
+    /// Time for which the host stays down after this run has ended, in milliseconds.
     rest_ms: u64,
 }
 
 impl RunningHost {
-    /// Runs for a while, or until a handler blocks the thread. Returns for how long it does, and
-    /// what is left of the while then.
+    /// Runs for `step`, or until a handler blocks the thread. Returns for how long it blocks, and
+    /// the rest of the step.
     fn run(&mut self, step: Duration) -> Option<(u64, Duration)> {
         let thread = &self.thread;
         self.runtime.block_on(async {
             let clock = Clock::of_runtime();
             let begun_ms = clock.now_ms();
-            // Paused time runs ahead to the next timer whenever nothing else is left to do, and no
+            // Paused time advances to the next timer whenever nothing else is left to do, and no
             // further than this sleep.
             tokio::select! {
                 biased;
@@ -105,23 +106,23 @@ impl RunningHost {
     }
 }
 
-/// How long a host stays down whose life ended without being asked to.
+/// Time for which a host stays down after a run that ended unasked, in milliseconds.
 const RESTART_MS: u64 = 500;
 
 impl Host {
-    /// A host that boots at the first chance.
+    /// Creates a host that starts at the first opportunity.
     pub(crate) fn new(id: HostId, skew: i64) -> Self {
         Self { id, skew, owed: 0, lives: 0, state: HostState::Down { until_ms: 0 } }
     }
 
-    /// The host dies with all that it knows, and stays down until then. Returns whether something ran
-    /// on it.
+    /// Crashes the host, which loses all its state and stays down until `until_ms`. Returns true if
+    /// it was up or frozen.
     pub(crate) fn crash(&mut self, until_ms: u64) -> bool {
         let before = std::mem::replace(&mut self.state, HostState::Down { until_ms });
         !matches!(before, HostState::Down { .. })
     }
 
-    /// The host stands still until then. Returns whether it was up.
+    /// Freezes the host until `until_ms`. Returns true if it was up.
     pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) -> bool {
         let was_up = self.is_up();
         let state = std::mem::replace(&mut self.state, HostState::Down { until_ms: 0 });
@@ -135,8 +136,8 @@ impl Host {
         was_up
     }
 
-    /// The host is asked to stop, and comes back `rest_ms` after it did. Returns whether something runs
-    /// on it that was not asked before.
+    /// Asks the host to stop. It starts again `rest_ms` after its run has ended. Returns true if
+    /// something runs on it that was not asked before.
     pub(crate) fn stop(&mut self, rest_ms: u64) -> bool {
         match &mut self.state {
             HostState::Up(running) | HostState::Frozen(FrozenHost { running, .. }) => {
@@ -147,7 +148,7 @@ impl Host {
         }
     }
 
-    /// Its clock jumps, if it runs. That of a host that stands still shows it when that goes on.
+    /// Advances the host's clock at once, if it runs. A frozen host shows the jump when it resumes.
     pub(crate) fn jump(&mut self, by_ms: u64) {
         let by = self.on_its_clock(by_ms);
         match &mut self.state {
@@ -160,7 +161,7 @@ impl Host {
         }
     }
 
-    /// Whatever ails it is over: a frozen host goes on and one that is down boots, at once.
+    /// Ends a freeze or downtime: a frozen host resumes and one that is down starts, at once.
     pub(crate) fn recover(&mut self, now_ms: u64) {
         match &mut self.state {
             HostState::Down { until_ms } | HostState::Frozen(FrozenHost { until_ms, .. }) => {
@@ -170,17 +171,17 @@ impl Host {
         }
     }
 
-    /// Whether something runs on it.
+    /// Returns true if something runs on it.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, HostState::Up(_))
     }
 
-    /// Whether something runs on it, or stands still there.
+    /// Returns true if something runs on it or is frozen there.
     pub(crate) fn is_running_or_frozen(&self) -> bool {
         !matches!(self.state, HostState::Down { .. })
     }
 
-    /// Lets the host run for a while, by the world's clock.
+    /// Runs the host for a step of world time.
     pub(crate) fn tick(
         &mut self,
         now_ms: u64,
@@ -243,7 +244,7 @@ impl Host {
         Ok(RunningHost { runtime, life, stop, thread, rest_ms: RESTART_MS })
     }
 
-    /// What the host's clock shows for a stretch of the world's time, in whole milliseconds.
+    /// Returns how far the host's clock advances in a period of world time, in whole milliseconds.
     fn on_its_clock(&mut self, world_ms: u64) -> Duration {
         let world_ms = i64::try_from(world_ms).unwrap_or(i64::MAX / 2_000);
         let shown = world_ms * (1_000 + self.skew) + self.owed;

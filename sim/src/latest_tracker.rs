@@ -1,4 +1,5 @@
-//! The stream, with an ear for the question what LATEST is: what is in a shard then is passed over.
+//! A stream wrapper that observes each request for LATEST: records in a shard at that time are
+//! skipped.
 
 use crate::record_source::RecordSource;
 use crate::rows::LeaseRows;
@@ -20,24 +21,25 @@ use std::future::Future;
 pub struct LatestTracker {
     /// The stream itself.
     inner: LocalKinesis,
-    /// Its records, and the rows, if those are made at LATEST.
+    /// Its records and the lease rows, if rows are created at LATEST.
     passes_over: Option<(RecordSource, LeaseRows)>,
 }
 
 impl LatestTracker {
-    /// The stream of `supply`, for an application that starts at `start`. In the native layout
-    /// LATEST becomes a time, so that nothing is ever read at LATEST.
+    /// Wraps the stream of `supply` for an application that starts at `start`. In the native layout
+    /// LATEST becomes a timestamp, so that nothing is ever read at LATEST.
     pub fn new(supply: &RecordSource, rows: &LeaseRows, start: StartPosition) -> Self {
         let passes_over = start == StartPosition::Latest && rows.layout() == Layout::Kcl;
         let passes_over = passes_over.then(|| (supply.clone(), rows.clone()));
         Self { inner: supply.workload().api().clone(), passes_over }
     }
 
-    /// A worker is told what LATEST is, and may read shards from there whose rows hold LATEST. Once one
-    /// was read, its row holds where reading began: what LATEST is then matters to none.
+    /// Skips the records that precede LATEST when a worker resolves it. From there the worker may
+    /// read the unread shards whose rows hold LATEST. Once a shard was read, its row holds the
+    /// position where reading began, and a later LATEST does not affect it.
     ///
-    /// A first sync that was broken off leaves shards out, and what is closed when it is repeated lies
-    /// before that LATEST.
+    /// An interrupted first sync leaves shards out. Those that are closed when it runs again
+    /// precede that LATEST.
     fn latest(&self, stream: &StreamName) {
         let Some((supply, rows)) = &self.passes_over else { return };
         let rows = rows.leases(stream);
@@ -52,7 +54,7 @@ impl LatestTracker {
     }
 }
 
-/// The closed shards that have no row and that no row can bring one.
+/// Returns the closed shards that have no row and no ancestor with a row.
 fn left_out(list: &Lineage, rows: &[Lease]) -> BTreeSet<ShardId> {
     let leased: BTreeSet<&ShardId> = rows.iter().map(|row| &row.key.shard).collect();
     let has_row = |shard: &ShardId| leased.contains(shard);

@@ -1,18 +1,18 @@
-//! What producers put and were told: the half of the oracle that the stream does not have.
+//! The puts of producers and their outcomes: the half of the oracle that the stream does not have.
 
 use anabranch::producer::Outcome;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A record: its key, and its number among the key's puts.
+/// Identifies a record by its key and its number among the puts of the key.
 pub type RecordName = (String, u64);
 
-/// What is known of one record.
+/// State of one record.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerEntry {
-    /// Every outcome that came; there should be one.
+    /// Outcomes that arrived; there should be exactly one.
     pub outcomes: Vec<Outcome>,
-    /// Whether its producer died, so that no outcome has to come.
+    /// True if its producer crashed, so that no outcome is required.
     pub orphaned: bool,
 }
 
@@ -22,30 +22,30 @@ pub struct PutLedger(Arc<Mutex<BTreeMap<RecordName, LedgerEntry>>>);
 
 impl PutLedger {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<RecordName, LedgerEntry>> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record was accepted.
+    /// Adds an accepted record.
     pub fn accepted(&self, name: RecordName) {
         self.entries().insert(name, LedgerEntry::default());
     }
 
-    /// A record has its outcome.
+    /// Adds an outcome of a record.
     pub fn settled(&self, name: &RecordName, outcome: Outcome) {
         if let Some(entry) = self.entries().get_mut(name) {
             entry.outcomes.push(outcome);
         }
     }
 
-    /// The producer of these keys is dead.
+    /// Marks the records of a crashed producer, by the prefix of its keys.
     pub fn producer_died(&self, prefix: &str) {
         for (_, entry) in self.entries().iter_mut().filter(|(name, _)| name.0.starts_with(prefix)) {
             entry.orphaned = true;
         }
     }
 
-    /// Everything, taken out.
+    /// Removes and returns all entries.
     pub fn take(&self) -> BTreeMap<RecordName, LedgerEntry> {
         std::mem::take(&mut *self.entries())
     }

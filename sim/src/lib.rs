@@ -5,7 +5,7 @@
 //!                    └──────► history ──► checkers ──► report
 //! ```
 //!
-//! One seed decides everything, so a history can be had again, byte for byte.
+//! One seed determines everything, so a history can be reproduced byte for byte.
 
 pub mod clock;
 pub mod history;

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: runs seeds and says how to replay one that fails.
+//! `cargo xtask sim`: runs seeds and prints how to replay one that fails.
 
 use anabranch_model::lease::Layout;
 use anabranch_sim::flaw::LeaseFlaw;
@@ -24,10 +24,10 @@ cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N] [--seed S [--full
 
 Ctrl-C ends a run after the seeds that are under way, with what was found so far.";
 
-/// How many seeds a full run has.
+/// Number of seeds in a full run.
 const FULL: u64 = 1_000;
 
-/// What was asked for.
+/// Parsed command line.
 struct SimArgs {
     seeds: Option<u64>,
     seed: Option<u64>,
@@ -38,7 +38,7 @@ struct SimArgs {
     flaw: Option<String>,
 }
 
-/// What is run for each seed.
+/// Scenario that is run for each seed.
 enum SimRun {
     Leases(Layout, LeaseFlaw),
     Consumer(ConsumerFlaw),
@@ -46,7 +46,7 @@ enum SimRun {
 }
 
 impl SimRun {
-    /// Runs one seed. A panic, of a checker or of the world itself, is a broken promise like others.
+    /// Runs one seed. A panic of a checker or of the world itself counts as a violation.
     fn run(&self, seed: u64) -> SeedReport {
         let run = std::panic::catch_unwind(|| self.run_unguarded(seed));
         run.unwrap_or_else(|panic| {
@@ -56,7 +56,7 @@ impl SimRun {
         })
     }
 
-    /// The one command that replays a seed.
+    /// Returns the command that replays a seed.
     fn replay(&self, seed: u64) -> String {
         let kind = match self {
             Self::Leases(Layout::Native, _) => "",
@@ -173,7 +173,7 @@ fn one(seed: u64, asked: &SimArgs, story: &SimRun) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Without a choice, a full run has whole consumers too.
+/// Runs whole consumers as well, if a full run was requested without a choice of scenario.
 fn others(asked: &SimArgs, story: &SimRun) -> u8 {
     match story {
         SimRun::Leases(_, LeaseFlaw::None) if asked.full && !STOPPED.load(Ordering::Relaxed) => {
@@ -183,7 +183,7 @@ fn others(asked: &SimArgs, story: &SimRun) -> u8 {
     }
 }
 
-/// Runs many seeds. Gives the program's exit code.
+/// Runs many seeds. Returns the program's exit code.
 fn many(asked: &SimArgs, story: &SimRun) -> u8 {
     let count = asked.seeds.unwrap_or(if asked.full { FULL } else { 200 });
     let part = (count / 50).clamp(1, 200);
@@ -211,10 +211,10 @@ fn many(asked: &SimArgs, story: &SimRun) -> u8 {
     u8::from(!broken.is_empty())
 }
 
-/// Whether somebody asked to stop.
+/// True once the user asked to stop.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Waits for Ctrl-C: the first one ends the run in order, the second one at once.
+/// Waits for Ctrl-C: the first one ends the run after the current seeds, the second one at once.
 fn listen() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };

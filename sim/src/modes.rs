@@ -1,7 +1,7 @@
-//! The processing modes: how the records of a consumer come to the handler of the simulator.
+//! The processing modes: paths of a consumer's records to the handler of the simulator.
 //!
-//! Whatever the mode, a record is noted as handed out in the very poll in which the library gives
-//! it away, before anything is awaited, and as done when the library is told so.
+//! In every mode, a record is noted as handed out in the same poll in which the library hands it
+//! out, before anything is awaited. It is noted as done when the library learns it.
 
 use crate::effects::Transaction;
 use crate::faults::{FaultyStore, FaultyStream};
@@ -27,10 +27,10 @@ pub(crate) type FleetApi = FlawedStream<FaultyStream<LatestTracker>>;
 /// The lease rows as a fleet reaches them.
 pub(crate) type FleetStore = FlawedStore<FaultyStore<LeaseRows>>;
 
-/// How long acks are kept back, at most.
+/// Maximum delay of acks, in milliseconds.
 const HELD_BACK_MS: u64 = 200;
 
-/// How many acks are kept back, at most.
+/// Maximum number of delayed acks.
 const HELD_BACK: usize = 4;
 
 /// One processing mode of a consumer.
@@ -39,23 +39,23 @@ pub enum SimMode {
     /// A closure for each record.
     #[default]
     Each,
-    /// A closure for at most so many records.
+    /// A closure for at most this many records.
     Batches(usize),
-    /// A processor for each shard, with at most so many records in a call.
+    /// A processor for each shard, with at most this many records in a call.
     Processors(usize),
-    /// A stream for each shard, of which at most so many records are unacked.
+    /// A stream for each shard, with at most this many unacked records.
     Streams(u32),
-    /// A closure with a transaction for at most so many records.
+    /// A closure with a transaction for at most this many records.
     ExactlyOnce(usize),
 }
 
 impl SimMode {
-    /// Whether the records of one shard may go to several lanes.
+    /// Returns true if the records of one shard may go to several lanes.
     pub fn takes_lanes(self) -> bool {
         !matches!(self, Self::Processors(_) | Self::Streams(_))
     }
 
-    /// Whether the library itself writes down all that is done before it gives a lease back.
+    /// Returns true if the library checkpoints everything that is done before it releases a lease.
     pub fn checkpoints_by_itself(self) -> bool {
         !matches!(self, Self::Processors(_))
     }
@@ -78,7 +78,7 @@ pub(crate) async fn run(
                     desk.begin(&given.shard, given.lease_term, record)
                 };
                 let given = handling.given(delivery);
-                // Noted in the very poll of the call, before anything is awaited.
+                // Noted in the same poll as the call, before anything is awaited.
                 let mut first = given.first().map(|given| begin(&desk, given));
                 let (desk, handling) = (Arc::clone(&desk), Arc::clone(&handling));
                 async move {
@@ -126,7 +126,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The effects of a batch and its checkpoint in one transaction.
+/// Applies the effects of a batch and its checkpoint in one transaction.
 async fn transact(
     desk: &Arc<HandlerState>,
     store: &FleetStore,
@@ -153,14 +153,14 @@ async fn transact(
 struct SimProcessor {
     desk: Arc<HandlerState>,
     shard: Arc<LeaseKey>,
-    /// The term of the lease.
+    /// Term of the lease.
     term: u64,
-    /// What was done since the last checkpoint.
+    /// Records done since the last checkpoint.
     done: Vec<HandledCall>,
 }
 
 impl SimProcessor {
-    /// Checkpoints what was done. Whether that held.
+    /// Checkpoints the records that are done. Returns true on success.
     async fn checkpoint(&mut self, checkpointer: &Checkpointer) -> bool {
         let Some(last) = self.done.last() else { return true };
         let (at, hold) = (last.grain.at, last.hold.clone());
@@ -201,7 +201,7 @@ impl ShardProcessor for SimProcessor {
         }
         let foul = self.desk.has_faults();
         if foul && self.desk.chance.below(60) == 0 {
-            // What it did since the last checkpoint comes again.
+            // The records done since the last checkpoint are delivered again.
             self.desk.failed(std::mem::take(&mut self.done));
             self.desk.note(HistoryEvent::StartedOver((*self.shard).clone()));
             return Err(RestartProcessor::because("it was told to").into());
@@ -210,7 +210,8 @@ impl ShardProcessor for SimProcessor {
             self.checkpoint(checkpointer).await;
         }
         if !foul && batch.records.is_empty() {
-            // Everything that was given is done. What was put aside is, and no call has said so.
+            // All records that were handed out are done, and so are dead letters, for which no call
+            // was made.
             let _ = checkpointer.checkpoint().await;
         }
         Ok(())
@@ -262,7 +263,7 @@ async fn streams(
     shards.stop().await
 }
 
-/// Handles the records of one shard one after another, and acks them late and in any order.
+/// Handles the records of one shard sequentially, and acks them late and in any order.
 async fn read(desk: Arc<HandlerState>, mut stream: ShardStream) {
     let (shard, term) = (Arc::clone(stream.shard()), stream.lease_term());
     let mut held: Vec<(ShardRecord, Vec<HandledCall>)> = Vec::new();
@@ -277,7 +278,7 @@ async fn read(desk: Arc<HandlerState>, mut stream: ShardStream) {
             }
         };
         let Some(record) = next else { break };
-        // Nothing is awaited between the taking of a record and this.
+        // Nothing is awaited between taking a record and this.
         let same_key = |(other, _): &(ShardRecord, _)| other.partition_key == record.partition_key;
         if held.len() >= HELD_BACK || held.iter().any(same_key) {
             ack(&desk, &mut held);
@@ -286,7 +287,7 @@ async fn read(desk: Arc<HandlerState>, mut stream: ShardStream) {
             break;
         };
         if !desk.take_time().await && desk.chance.below(10) == 0 {
-            // The stream is dropped with what was not acked.
+            // The stream is dropped with its unacked records.
             desk.failed(calls);
             held.drain(..).for_each(|(_, calls)| desk.failed(calls));
             return;
@@ -299,7 +300,7 @@ async fn read(desk: Arc<HandlerState>, mut stream: ShardStream) {
     ack(&desk, &mut held);
 }
 
-/// Acks everything, in any order.
+/// Acks all held records, in random order.
 fn ack(desk: &Arc<HandlerState>, held: &mut Vec<(ShardRecord, Vec<HandledCall>)>) {
     while !held.is_empty() {
         let at = usize::try_from(desk.chance.below(held.len() as u64)).unwrap_or(0);

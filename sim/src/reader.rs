@@ -1,4 +1,4 @@
-//! Who runs a shard in the lease scenarios: counts pretend records off under its grip.
+//! Reader of a shard in the lease scenarios: delivers simulated records under its lease.
 
 use crate::flaw::WorkerFlaws;
 use crate::history::{History, HistoryEvent, HostId};
@@ -11,30 +11,30 @@ use anabranch::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseToken};
 use std::sync::Arc;
 
-/// The longest pause between two records.
+/// Maximum pause between two records, in milliseconds.
 const PAUSE_MAX_MS: u64 = 120;
 
-/// Every so many records a checkpoint is made.
+/// Number of records between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 6;
 
-/// One drain in so many can't stop its handler at first.
+/// One in this many drains cannot stop its handler at first.
 const STUCK_ONE_IN: u64 = 12;
 
-/// What every reader of one life works with.
+/// Shared context of all readers of one worker run.
 pub struct ReaderContext<S> {
-    /// On which host.
+    /// Host of the run.
     pub host: HostId,
-    /// Where deliveries are noted.
+    /// Receives the deliveries.
     pub history: History,
-    /// The records.
+    /// Stream and records.
     pub workload: Workload,
     /// The host's clock.
     pub clock: Clock,
-    /// The host's chance.
+    /// The host's RNG.
     pub chance: Rng,
-    /// The store, for a reader that beats on by itself.
+    /// The store, for a reader that sends heartbeats by itself.
     pub store: Arc<S>,
-    /// Whether readers go on where they should stop.
+    /// Decides whether readers continue where they should stop.
     pub habits: Arc<WorkerFlaws>,
 }
 
@@ -43,19 +43,19 @@ struct PretendReader<S: LeaseStore, A: StreamApi> {
     desk: Arc<ReaderContext<S>>,
     grip: LeaseHandle<S, A>,
     hold: LeaseToken,
-    /// The next record.
+    /// Number of the next record.
     next: u64,
-    /// The last record of which the library said that it is stored.
+    /// Number of the last record that the library acknowledged as stored.
     stored: u64,
 }
 
-/// Whether a reader goes on.
+/// Decision of a reader after a step.
 enum NextStep {
     GoOn,
     LetGo(FinishReason, &'static str),
 }
 
-/// Reads a shard until it ends or has to be given up.
+/// Reads a shard until it ends or its lease must be given up.
 pub async fn read<S: LeaseStore, A: StreamApi>(
     desk: Arc<ReaderContext<S>>,
     grip: LeaseHandle<S, A>,
@@ -89,13 +89,13 @@ impl<S: LeaseStore, A: StreamApi> PretendReader<S, A> {
         continue_despite_stop(&desk, &hold, next).await;
     }
 
-    /// One record, or the end of the shard.
+    /// Delivers one record, or processes the end of the shard.
     async fn step(&mut self) -> NextStep {
         let last = self.desk.workload.last_record(&self.hold.key.shard);
         if last.is_some_and(|last| self.next > last) {
             return self.end().await;
         }
-        // The check and the call of the handler are one poll.
+        // The check and the call of the handler happen in one poll.
         let now_ms = self.desk.clock.now_ms();
         let grip_says = self.grip.may_deliver();
         if !self.desk.habits.may_deliver(&self.hold, grip_says, now_ms) {
@@ -160,7 +160,7 @@ impl<S: LeaseStore, A: StreamApi> PretendReader<S, A> {
             self.grip.allow_hand_over().await;
             return NextStep::GoOn;
         }
-        // The owner until it has finished: a few records more are its own to deliver.
+        // It remains the owner until it has finished, so it may deliver a few more records.
         for _ in 0..self.desk.chance.below(4) {
             pause(&self.desk).await;
             if let NextStep::LetGo(how, words) = self.step().await {
@@ -173,7 +173,7 @@ impl<S: LeaseStore, A: StreamApi> PretendReader<S, A> {
         }
     }
 
-    /// The lease is lost. A reader with a bad habit delivers on.
+    /// Handles the loss of the lease. A flawed reader keeps delivering.
     async fn lost(&mut self) -> NextStep {
         while self.desk.habits.ignores_lost_lease() {
             pause(&self.desk).await;
@@ -198,7 +198,7 @@ async fn pause<S>(desk: &ReaderContext<S>) {
     desk.clock.sleep(1 + desk.chance.below(PAUSE_MAX_MS)).await;
 }
 
-/// A reader with a bad habit delivers on under a hold that it has let go of.
+/// Keeps delivering under a released lease token, if the reader is flawed.
 async fn continue_despite_stop<S>(desk: &ReaderContext<S>, hold: &LeaseToken, mut next: u64) {
     let let_go_ms = desk.clock.now_ms();
     while desk.habits.ignores_hand_over() {

@@ -1,4 +1,4 @@
-//! Keyed records for one stream or two: what was put where, in which order, and what of it is done.
+//! Keyed records for one or two streams: their positions, their order and which of them are done.
 
 use crate::faults::store::at_once;
 use crate::history::{History, HistoryEvent};
@@ -19,34 +19,34 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longer than the stream keeps a record.
+/// Longer than the retention of the stream, in milliseconds.
 const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
 
-/// The largest container that is put.
+/// Maximum size of a Kinesis record that is put, in bytes.
 pub const CONTAINER_MAX_BYTES: usize = 1_000_000;
 
-/// The most shards that a split of all may lead to.
+/// Maximum number of shards after all shards were split.
 const OPEN_MAX: usize = 16;
 
-/// One user record that was put.
+/// A user record that was put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimRecord {
-    /// Its key.
+    /// Partition key.
     pub key: Arc<str>,
-    /// The how manieth of its key, from 1.
+    /// Number among the records of its key, starting at 1.
     pub number: u64,
-    /// The shard that took it, and its stream.
+    /// Stream and shard that took it.
     pub shard: LeaseKey,
-    /// Its place there.
+    /// Position in the shard.
     pub at: Position,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: usize,
-    /// When it arrived, in milliseconds since 1970.
+    /// Arrival time, in milliseconds since 1970.
     pub arrived_ms: u64,
 }
 
 impl SimRecord {
-    /// Whether a checkpoint says that it is done.
+    /// Returns true if the record is covered by a checkpoint.
     pub fn is_behind(&self, checkpoint: &Checkpoint) -> bool {
         let lanes = checkpoint.lanes();
         let HashKey(place) = HashKey::of_partition_key(&self.key);
@@ -61,32 +61,32 @@ impl fmt::Display for SimRecord {
     }
 }
 
-/// What a supply is made of.
+/// Parameters of the generated records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordMix {
-    /// Whether there are two streams, whose shards and keys have the same names.
+    /// True for two streams whose shards and keys have the same names.
     pub two_streams: bool,
-    /// How many shards each stream begins with.
+    /// Initial number of shards of each stream.
     pub shards: u32,
-    /// How many keys each stream has. Each third one has an explicit hash key.
+    /// Number of keys of each stream. Every third key has an explicit hash key.
     pub keys: usize,
-    /// The largest record.
+    /// Maximum size of a record, in bytes.
     pub bytes_max: usize,
 }
 
-/// Where a record is. A sequence number names its shard, and not its stream.
+/// Identifies a record. A sequence number determines its shard, but not its stream.
 type SourcePlace = (StreamName, SequenceNumber, u64);
 
-/// One stream or two, their producer, and what is known of every record. Clones share it.
+/// One or two streams with their producer, and the state of every record. Clones share it.
 #[derive(Clone)]
 pub struct RecordSource {
     /// The streams.
     workload: Workload,
     /// Their names.
     streams: Vec<StreamName>,
-    /// Where puts and reshards are noted.
+    /// Receives puts and reshards.
     history: History,
-    /// The largest record.
+    /// Maximum size of a record, in bytes.
     bytes_max: usize,
     /// All records.
     inside: Arc<Mutex<RecordSourceState>>,
@@ -97,21 +97,21 @@ struct RecordSourceState {
     keys: Vec<KeyCount>,
     /// Every record by its place.
     grains: BTreeMap<SourcePlace, Arc<SimRecord>>,
-    /// Those that are neither done, nor past retention, nor before the start.
+    /// Records that are neither done, nor past retention, nor before the start.
     open: BTreeSet<SourcePlace>,
-    /// Those that lie before the start of the application and need not be delivered.
+    /// Records that precede the start of the application and need not be delivered.
     skipped: BTreeSet<SourcePlace>,
-    /// The shards that were read.
+    /// Shards that were read.
     begun: BTreeSet<LeaseKey>,
-    /// Those that were found among the dead letters.
+    /// Records that were found among the dead letters.
     buried: BTreeSet<SourcePlace>,
-    /// Up to where the dead letters were looked through.
+    /// Position up to which the dead letters were read.
     looked: Option<SequenceNumber>,
-    /// Those that were not done when retention passed.
+    /// Number of records that were not done when retention removed them.
     trimmed: u64,
 }
 
-/// A key and how many records it has.
+/// A key and the number of its records.
 struct KeyCount {
     stream: StreamName,
     name: Arc<str>,
@@ -132,7 +132,7 @@ impl KeyCount {
 /// A shard that takes records, and its stream.
 #[derive(Clone, Debug)]
 pub struct OpenShard {
-    /// The stream.
+    /// Stream of the shard.
     pub stream: StreamName,
     shard: Shard,
 }
@@ -146,7 +146,7 @@ impl Deref for OpenShard {
 }
 
 impl RecordSource {
-    /// Streams without records.
+    /// Creates streams without records.
     pub fn new(mix: &RecordMix, history: History, rng: &mut Rng) -> Self {
         let workload = Workload::new(mix.shards);
         let mut streams = vec![StreamName::from(STREAM)];
@@ -180,17 +180,17 @@ impl RecordSource {
         }
     }
 
-    /// The names of the streams.
+    /// Returns the names of the streams.
     pub fn streams(&self) -> &[StreamName] {
         &self.streams
     }
 
-    /// The streams.
+    /// Returns the streams.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Puts the next record of every key, each alone.
+    /// Puts the next record of every key, each in its own Kinesis record.
     pub fn put_round(&self, rng: &mut Rng) {
         let keys = self.inside().keys.len();
         for key in 0..keys {
@@ -212,7 +212,7 @@ impl RecordSource {
         self.put(&keys, rng);
     }
 
-    /// Puts so many records into the `at`-th open shard, if any key belongs there.
+    /// Puts `count` records into the `at`-th open shard, if any key belongs there.
     pub fn put_into(&self, at: usize, count: usize, rng: &mut Rng) {
         let near = self.open_shards().get(at).map_or(Vec::new(), |shard| self.keys_of(shard));
         for _ in 0..count {
@@ -228,7 +228,7 @@ impl RecordSource {
         keys.filter(|(_, key)| key.belongs_to(shard)).map(|(at, _)| at).collect()
     }
 
-    /// Puts the next records of these keys as one container.
+    /// Puts the next records of these keys as one Kinesis record.
     fn put(&self, keys: &[usize], rng: &mut Rng) {
         let mut inside = self.inside();
         let stream = inside.keys[keys[0]].stream.clone();
@@ -239,7 +239,7 @@ impl RecordSource {
             let (name, number) = (Arc::clone(&key.name), key.puts + 1);
             let text = text(&stream, &name, number);
             let bytes = rng.usize(0..=self.bytes_max).max(text.len());
-            // Filled at once: to resize a vector costs a step for each byte without optimisation.
+            // Filled at once: without optimisation, resizing a vector costs a step for each byte.
             let mut data = vec![b'.'; bytes];
             data[..text.len()].copy_from_slice(text.as_bytes());
             let entry = encode::AggregateRecord {
@@ -272,7 +272,7 @@ impl RecordSource {
         }
     }
 
-    /// The record that was delivered, if it was put and is whole.
+    /// Returns the delivered record, if it was put and is complete.
     pub fn find(&self, stream: &StreamName, record: &UserRecord) -> Option<Arc<SimRecord>> {
         let inside = self.inside();
         let grain = inside.grains.get(&(stream.clone(), record.sequence, record.sub))?;
@@ -282,7 +282,7 @@ impl RecordSource {
         whole.then(|| Arc::clone(grain))
     }
 
-    /// The user records of a record that arrived, each with whether it is open.
+    /// Returns the user records of a record that arrived, each with whether it is open.
     pub fn parts(&self, stream: &StreamName, record: &Record) -> Vec<(Arc<SimRecord>, bool)> {
         let inside = self.inside();
         let place = |sub| (stream.clone(), record.sequence, sub);
@@ -290,25 +290,25 @@ impl RecordSource {
         parts.map(|(at, grain)| (Arc::clone(grain), inside.open.contains(at))).collect()
     }
 
-    /// Somebody reads a shard.
+    /// Marks a shard as read.
     pub fn begin(&self, shard: &LeaseKey) {
         self.inside().begun.insert(shard.clone());
     }
 
-    /// Whether somebody has read the shard.
+    /// Returns true if the shard was read.
     pub fn has_begun(&self, shard: &LeaseKey) -> bool {
         self.inside().begun.contains(shard)
     }
 
-    /// The handler is done with a record.
+    /// Marks a record as done.
     pub fn done(&self, grain: &SimRecord) {
         if let Some(place) = place_of(grain) {
             self.inside().open.remove(&place);
         }
     }
 
-    /// Records for which `lies_before` holds need not be delivered: the application starts behind
-    /// them.
+    /// Marks the records for which `lies_before` holds as not required: they precede the start of
+    /// the application.
     pub fn skip(&self, lies_before: impl Fn(&SimRecord) -> bool) {
         let mut inside = self.inside();
         let open = inside.open.iter().filter(|at| lies_before(&inside.grains[at]));
@@ -319,13 +319,13 @@ impl RecordSource {
         }
     }
 
-    /// The user record at a place in a stream.
+    /// Returns the user record at a position of a stream.
     pub fn at(&self, stream: &StreamName, at: Position) -> Option<Arc<SimRecord>> {
         let Position::At { sequence, sub } = at else { return None };
         self.inside().grains.get(&(stream.clone(), sequence, sub)).cloned()
     }
 
-    /// Whether a record was put aside whole.
+    /// Returns true if a record was dead-lettered completely.
     pub fn is_dead_letter(&self, grain: &SimRecord) -> bool {
         self.look_for_dead_letters();
         place_of(grain).is_some_and(|place| self.inside().buried.contains(&place))
@@ -341,24 +341,24 @@ impl RecordSource {
         }
     }
 
-    /// The records that are neither done, nor past retention, nor before the start, oldest of each
-    /// shard first.
+    /// Returns the records that are neither done, nor past retention, nor before the start, oldest
+    /// of each shard first.
     pub fn open(&self) -> Vec<Arc<SimRecord>> {
         let inside = self.inside();
         inside.open.iter().map(|at| Arc::clone(&inside.grains[at])).collect()
     }
 
-    /// How many records were put.
+    /// Returns the number of records that were put.
     pub fn puts(&self) -> u64 {
         self.inside().keys.iter().map(|key| key.puts).sum()
     }
 
-    /// How many records were not done when retention passed.
+    /// Returns the number of records that were not done when retention removed them.
     pub fn trimmed(&self) -> u64 {
         self.inside().trimmed
     }
 
-    /// What of the streams these rows leave to do, in words.
+    /// Returns a description of the first thing that these rows leave to do in the streams.
     pub fn remaining(&self, rows: &[Lease]) -> Option<String> {
         if let Some(grain) = self.open().first() {
             return Some(format!("{grain} of {} is not done", grain.shard));
@@ -382,12 +382,13 @@ impl RecordSource {
         None
     }
 
-    /// The service's time goes on.
+    /// Advances the service's time.
     pub fn advance(&self, by_ms: u64) {
         self.workload.advance(by_ms);
     }
 
-    /// Retention passes for all that was put so far. Returns how much time that takes.
+    /// Lets retention pass for everything put so far. Returns how much time that takes, in
+    /// milliseconds.
     pub fn trim(&self) -> u64 {
         self.look_for_dead_letters();
         self.workload.advance(PAST_RETENTION_MS);
@@ -399,7 +400,7 @@ impl RecordSource {
         PAST_RETENTION_MS
     }
 
-    /// The open shards, stream by stream, each from the lowest keys on.
+    /// Returns the open shards, stream by stream, in order of their hash ranges.
     pub fn open_shards(&self) -> Vec<OpenShard> {
         self.streams.iter().flat_map(|stream| self.open_shards_of(stream)).collect()
     }
@@ -412,7 +413,7 @@ impl RecordSource {
         shards
     }
 
-    /// Splits a random shard, or merges two that lie side by side.
+    /// Splits a random shard, or merges two adjacent ones.
     pub fn reshard(&self, rng: &mut Rng) -> Option<ReshardChange> {
         let open = self.open_shards();
         let at = rng.usize(0..open.len());
@@ -431,8 +432,8 @@ impl RecordSource {
         self.merge_two(open.get(at)?, open.get(at + 1)?)
     }
 
-    /// Splits every open shard, or merges every two that lie side by side, as a change of a stream's
-    /// shard count does.
+    /// Splits every open shard, or merges every adjacent pair, like a change of a stream's shard
+    /// count.
     pub fn reshard_all(&self, rng: &mut Rng) -> Vec<ReshardChange> {
         let mut changes = Vec::new();
         for stream in &self.streams {
@@ -473,7 +474,7 @@ impl RecordSource {
     }
 
     fn inside(&self) -> MutexGuard<'_, RecordSourceState> {
-        // A world in which something panicked is over; its supply is only read.
+        // A world in which something panicked has ended; its records are only read.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

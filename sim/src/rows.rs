@@ -1,4 +1,4 @@
-//! The lease rows of a fleet in memory. Some may come from a KCL version that noted no hash range.
+//! The lease rows of a fleet in memory. Some may come from a KCL version that stored no hash range.
 
 use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Lease rows in memory. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct LeaseRows {
-    /// The rows, each with its hash range.
+    /// Rows, each with its hash range.
     inner: MemoryStore,
-    /// The rows that show no hash range until one is noted.
+    /// Rows that show no hash range until one is stored.
     rangeless: Arc<Mutex<BTreeSet<LeaseKey>>>,
-    /// What else happens when a write is applied, by its nonce.
+    /// Additional effects of writes when they are applied, by nonce.
     effects: Arc<Mutex<BTreeMap<u64, WriteEffect>>>,
 }
 
-/// What happens each time that a write is applied.
+/// An effect that runs each time that a write is applied.
 #[derive(Clone)]
 pub struct WriteEffect(Arc<dyn Fn() + Send + Sync>);
 
 impl WriteEffect {
-    /// This happens.
+    /// Wraps a function as an effect.
     pub fn new(happens: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(happens))
     }
 
-    /// Has it happen.
+    /// Runs the effect.
     pub(crate) fn apply(&self) {
         (self.0)();
     }
@@ -46,12 +46,12 @@ impl fmt::Debug for WriteEffect {
 }
 
 impl LeaseRows {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(layout: Layout) -> Self {
         Self { inner: MemoryStore::new(layout), rangeless: Arc::default(), effects: Arc::default() }
     }
 
-    /// Makes a row as KCL did before it noted hash ranges.
+    /// Returns a write that creates a row as KCL did before it stored hash ranges.
     pub fn add_old(&self, stream: &StreamName, shard: &Shard) -> Write {
         let key = LeaseKey { stream: stream.clone(), shard: shard.id.clone() };
         let new = NewLease {
@@ -64,26 +64,32 @@ impl LeaseRows {
         Write::lease(&key, LeaseChange::Create(Box::new(new)), Nonce(0))
     }
 
-    /// All rows of a stream as they stand.
+    /// Returns all current rows of a stream.
     pub fn leases(&self, stream: &StreamName) -> Vec<Lease> {
         let table = self.inner.snapshot();
         table.leases(stream).map(|row| self.shown(row.clone())).collect()
     }
 
-    /// The table as it stands, with all hash ranges.
+    /// Returns the current table, with all hash ranges.
     pub fn snapshot(&self) -> LeaseTable {
         self.inner.snapshot()
     }
 
-    /// Has this happen together with a write to a lease's row.
+    /// Attaches an effect to a write of a lease row.
     pub fn attach(&self, write: &Write, effect: WriteEffect) {
         if let Write::Lease { nonce, .. } = write {
             self.effects().insert(nonce.0, effect);
         }
     }
 
+    /// Drops all effects. They hold the fleet whose rows these are, so without this call neither
+    /// is ever freed.
+    pub fn drop_effects(&self) {
+        self.effects().clear();
+    }
+
     fn effects(&self) -> MutexGuard<'_, BTreeMap<u64, WriteEffect>> {
-        // Each change is one insertion, so a panic leaves no half of one.
+        // Each change is one insertion, so a panic leaves no partial change.
         self.effects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +108,7 @@ impl LeaseRows {
     }
 
     fn rangeless(&self) -> MutexGuard<'_, BTreeSet<LeaseKey>> {
-        // Each change is one insertion or removal, so a panic leaves no half of one.
+        // Each change is one insertion or removal, so a panic leaves no partial change.
         self.rangeless.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what they came to.
+//! Runs many seeds on all cores and summarizes their results.
 
 use crate::faults::FaultCounts;
 use crate::scenarios::SeedReport;
@@ -10,24 +10,24 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What many seeds came to.
+/// Summary of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// How many were run.
+    /// Number of seeds that were run.
     pub seeds: u64,
-    /// How long their worlds ran, in their own time.
+    /// Total duration of their worlds, in milliseconds of world time.
     pub virtual_ms: u64,
-    /// What went wrong on purpose.
+    /// Injected faults.
     pub faults: FaultCounts,
-    /// How many fleets drew each option.
+    /// Number of fleets that drew each option.
     pub drawn: BTreeMap<String, u64>,
-    /// How often leases changed hands.
+    /// Number of times that leases changed hands.
     pub moves: u64,
-    /// How many records producers placed.
+    /// Number of records that producers placed.
     pub placed: u64,
-    /// How many records were delivered.
+    /// Number of records that were delivered.
     pub deliveries: u64,
-    /// The story of each seed that broke a promise, by seed.
+    /// Seeds that broke a guarantee, each with its failure text.
     pub broken: Vec<(u64, String)>,
 }
 
@@ -49,7 +49,7 @@ impl Summary {
     }
 }
 
-/// What happened, in words: a producer moves no leases, and a fleet places no records.
+/// Describes the counts: a producer moves no leases, and a fleet places no records.
 pub fn counted(moves: u64, placed: u64, deliveries: u64) -> String {
     match placed {
         0 => format!("{moves} moves of leases, {deliveries} deliveries"),
@@ -73,8 +73,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs each seed once, on all cores. `each` hears of every report as it comes; whether it says
-/// `false` decides whether further seeds are begun.
+/// Runs each seed once, on all cores. `each` receives every report as it completes; if it returns
+/// `false`, no further seeds are started.
 pub fn run(
     seeds: Range<u64>,
     run: impl Fn(u64) -> SeedReport + Sync,

@@ -1,7 +1,8 @@
-//! A stream that is resharded at random, and the pretend records that readers count off its shards.
+//! A stream that is resharded at random, and the simulated records that readers count in its
+//! shards.
 //!
-//! A record is a number: the first of a shard is 1. An open shard has as many as are read of it; a
-//! shard that was closed ends with the number drawn then.
+//! A record is a number: the first of a shard is 1. An open shard has as many as are read from it;
+//! a closed shard ends with the number drawn when it was closed.
 
 use crate::faults::store::at_once;
 use anabranch::stream::LocalKinesis;
@@ -17,40 +18,40 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The name of the stream.
+/// Name of the stream.
 pub const STREAM: &str = "river";
 
-/// The name of the other stream of a fleet that has two. Its shards have the same names.
+/// Name of the second stream of a fleet that has two. Its shards have the same names.
 pub const OTHER_STREAM: &str = "brook";
 
-/// The name of the stream that takes records which handlers could not do.
+/// Name of the dead-letter stream.
 pub const DEAD_LETTERS: &str = "dead-letters";
 
-/// When the stream's clock begins, in milliseconds since 1970. The world begins then.
+/// Start of the stream's clock and of the world, in milliseconds since 1970.
 pub const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// The records that a shard may still have when it is closed, at most.
+/// Maximum number of records that a shard may still have when it is closed.
 const TAIL_MAX: u64 = 30;
 
-/// A stream that is resharded, and its pretend records. Clones share it.
+/// A stream that is resharded, and its simulated records. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// The stream itself.
     api: LocalKinesis,
-    /// What is known of each shard's records.
+    /// State of each shard's records.
     shards: Arc<Mutex<BTreeMap<ShardId, PretendRecords>>>,
 }
 
 /// The records of one shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct PretendRecords {
-    /// The highest that was delivered.
+    /// Highest number that was delivered.
     delivered: u64,
-    /// The last one, once the shard is closed.
+    /// Last number, once the shard is closed.
     last: Option<u64>,
 }
 
-/// One change of the stream.
+/// One reshard of the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReshardChange {
     /// This shard was split.
@@ -60,7 +61,7 @@ pub enum ReshardChange {
 }
 
 impl Workload {
-    /// A stream of that many shards.
+    /// Creates a stream with this many shards.
     pub fn new(shards: u32) -> Self {
         let engine = Arc::new(Engine::new(EngineOptions::instant(), Clock::manual(EPOCH_MS)));
         let workload = Self { api: LocalKinesis::new(engine), shards: Arc::default() };
@@ -70,7 +71,7 @@ impl Workload {
         workload
     }
 
-    /// Makes one more stream, of that many shards.
+    /// Adds a stream with this many shards.
     pub fn add_stream(&self, name: &str, shards: u32) {
         let request = create_stream::Request {
             stream_name: Some(name.to_owned()),
@@ -81,17 +82,17 @@ impl Workload {
         debug_assert_eq!(created, Ok(()), "the name is new, and the request is right");
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn api(&self) -> &LocalKinesis {
         &self.api
     }
 
-    /// The service's time, in milliseconds since 1970.
+    /// Returns the service's time, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         self.api.engine().clock().now_ms()
     }
 
-    /// The dead letters behind this one.
+    /// Returns the dead letters behind this sequence number.
     pub fn dead_letters(&self, behind: Option<SequenceNumber>) -> Vec<UserRecord> {
         let (stream, shard) = (StreamName::from(DEAD_LETTERS), ShardId::from_index(0));
         let at = behind.map_or(ReadFrom::TrimHorizon, ReadFrom::After);
@@ -109,30 +110,30 @@ impl Workload {
         letters
     }
 
-    /// The service's time goes on.
+    /// Advances the service's time.
     pub fn advance(&self, by_ms: u64) {
         self.api.engine().clock().advance(by_ms);
     }
 
-    /// The number of a shard's last record, once it is closed.
+    /// Returns the number of a shard's last record, once it is closed.
     pub fn last_record(&self, shard: &ShardId) -> Option<u64> {
         self.shards().get(shard).and_then(|records| records.last)
     }
 
-    /// Whether a shard has records that were never delivered, or may still get some.
+    /// Returns true if a shard has records that were never delivered, or may still get some.
     pub fn has_more(&self, shard: &ShardId) -> bool {
         let records = self.shards().get(shard).copied().unwrap_or_default();
         records.last.is_none_or(|last| records.delivered < last)
     }
 
-    /// Notes that a record was delivered.
+    /// Marks a record as delivered.
     pub fn delivered(&self, shard: &ShardId, number: u64) {
         let mut shards = self.shards();
         let records = shards.entry(shard.clone()).or_default();
         records.delivered = records.delivered.max(number);
     }
 
-    /// Splits a random shard, or merges two that lie side by side.
+    /// Splits a random shard, or merges two adjacent ones.
     pub fn reshard(&self, rng: &mut Rng) -> Option<ReshardChange> {
         let stream = StreamName::from(STREAM);
         let open: Vec<Shard> = self.listed(&stream).into_iter().filter(Shard::is_open).collect();
@@ -186,12 +187,12 @@ impl Workload {
     }
 
     fn shards(&self) -> MutexGuard<'_, BTreeMap<ShardId, PretendRecords>> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves no partial change.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A record that carries no others.
+/// Converts a record that is not an aggregate.
 fn plain(record: Record) -> UserRecord {
     UserRecord {
         sequence: record.sequence,
@@ -204,7 +205,7 @@ fn plain(record: Record) -> UserRecord {
     }
 }
 
-/// The checkpoint behind a pretend record. Nothing was read before the first.
+/// Returns the checkpoint behind a simulated record; `TrimHorizon` for 0.
 pub fn position(number: u64) -> Position {
     match SequenceNumber::from_limbs(0, 0, number) {
         Some(sequence) if number > 0 => Position::At { sequence, sub: 0 },
@@ -212,7 +213,7 @@ pub fn position(number: u64) -> Position {
     }
 }
 
-/// The pretend record that a checkpoint stands behind; 0 before the first.
+/// Returns the simulated record that a checkpoint is behind; 0 before the first.
 pub fn number(position: Position) -> u64 {
     match position {
         Position::At { sequence, .. } => sequence.limbs()[2],

@@ -1,7 +1,8 @@
-//! A fleet of hosts, a network and a clock: the world moves in rounds, all decided by one seed.
+//! A fleet of hosts, a network and a clock. The world advances in rounds, all determined by one
+//! seed.
 //!
 //! ```text
-//! seed ──► round: the clock moves ─► packets arrive ─► blows fall ─► hosts run, in drawn order
+//! seed ──► round: clock advances ─► packets arrive ─► faults strike ─► hosts run, in drawn order
 //! ```
 
 use crate::clock::WorldClock;
@@ -11,49 +12,49 @@ use crate::history::{History, HostId};
 use crate::host::{ClockRuns, Host, HostStart};
 use fastrand::Rng;
 
-/// The longest round. The shorter the rounds, the finer hosts interleave.
+/// Maximum length of a round, in milliseconds. Shorter rounds interleave hosts more finely.
 const ROUND_MAX_MS: u64 = 20;
 
-/// How wrong the clock of a host may go, in thousandths.
+/// Maximum clock skew of a host, in thousandths.
 const SKEW_MAX: i64 = 30;
 
 /// A fleet of hosts, a network and a clock.
 pub struct World {
-    /// The world's time.
+    /// World time.
     clock: WorldClock,
-    /// Decides all that the world itself does.
+    /// Decides everything that the world itself does.
     rng: Rng,
-    /// Decides on the newer kinds of blows.
+    /// Decides the newer kinds of faults.
     apart: Rng,
-    /// What carries the hosts' calls.
+    /// Carries the hosts' calls.
     network: Network,
-    /// What happened so far.
+    /// Events so far.
     history: History,
-    /// The hosts, by number.
+    /// Hosts, by number.
     hosts: Vec<Host>,
-    /// What befalls them for now.
+    /// Current rates of host faults.
     chaos: HostFaultRates,
-    /// Hosts that are to freeze as soon as they wait for a look at the store, and for how long.
+    /// Hosts that freeze as soon as they wait for a store poll, and for how many milliseconds.
     to_freeze: Vec<(HostId, u64)>,
-    /// What a host runs.
+    /// Starts the runs of hosts.
     boot: HostStart,
-    /// Something that must not happen at all, such as a panic.
+    /// A fatal error, such as a panic.
     mishap: Option<String>,
 }
 
-/// What a world is made of before it has hosts.
+/// The parts of a world before it has hosts.
 #[derive(Clone)]
 pub struct WorldSetup {
-    /// The world's time.
+    /// World time.
     pub clock: WorldClock,
-    /// What carries the hosts' calls.
+    /// Carries the hosts' calls.
     pub network: Network,
-    /// What happens.
+    /// Receives the events.
     pub history: History,
 }
 
 impl WorldSetup {
-    /// An empty world.
+    /// Creates an empty world.
     pub fn new(seed: u64) -> Self {
         let clock = WorldClock::default();
         let network = Network::new(seed ^ 0x6e65_7477, clock.clone());
@@ -62,7 +63,7 @@ impl WorldSetup {
 }
 
 impl World {
-    /// A world with `hosts` hosts that run what `boot` makes.
+    /// Creates a world with `hosts` hosts that run what `boot` creates.
     pub fn new(seed: u64, ground: WorldSetup, hosts: usize, boot: HostStart) -> Self {
         let mut rng = Rng::with_seed(seed);
         let skewed = rng.bool();
@@ -75,13 +76,13 @@ impl World {
         Self { clock, rng, apart, network, history, hosts, chaos, to_freeze, boot, mishap: None }
     }
 
-    /// From now on this befalls the hosts.
+    /// Sets the rates of host faults.
     pub fn set_chaos(&mut self, chaos: HostFaultRates) {
         self.chaos = chaos;
     }
 
-    /// All faults end: the network is fair, frozen hosts go on and hosts that are down boot, but
-    /// for the one that stays down for good, if any.
+    /// Ends all faults: the network is fair, frozen hosts resume and hosts that are down start,
+    /// except for `dead`, which stays down for good.
     pub fn stop_faults(&mut self, dead: Option<HostId>) {
         self.history.note_world("faults end");
         self.chaos = HostFaultRates::none();
@@ -97,29 +98,29 @@ impl World {
         }
     }
 
-    /// The world's time.
+    /// Returns the world time, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// Decides what the world itself does.
+    /// Returns the RNG of the world.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 
-    /// The hosts on which something runs.
+    /// Iterates over the hosts on which something runs.
     pub fn up(&self) -> impl Iterator<Item = HostId> {
         self.hosts.iter().enumerate().filter(|(_, host)| host.is_up()).map(|(id, _)| HostId(id))
     }
 
-    /// Much time passes at once, in which nothing happens: every clock of a host jumps that runs.
+    /// Advances all running host clocks at once, without any events in between.
     pub fn jump(&mut self, by_ms: u64) {
         for host in &mut self.hosts {
             host.jump(by_ms);
         }
     }
 
-    /// The hosts on which something runs, or stands still.
+    /// Iterates over the hosts on which something runs or is frozen.
     pub fn running_hosts(&self) -> impl Iterator<Item = HostId> {
         self.hosts
             .iter()
@@ -128,7 +129,7 @@ impl World {
             .map(|(id, _)| HostId(id))
     }
 
-    /// Runs rounds for a while. `each` is called after every one.
+    /// Runs rounds for at least `for_ms`. Calls `each` after every one with its length.
     pub fn run(&mut self, for_ms: u64, mut each: impl FnMut(&mut Self, u64)) -> Result<(), String> {
         let end = self.now_ms() + for_ms;
         while self.now_ms() < end {
@@ -138,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// One round. Gives its length.
+    /// Runs one round. Returns its length in milliseconds.
     fn round(&mut self) -> Result<u64, String> {
         let step_ms = self.rng.u64(1..=ROUND_MAX_MS);
         self.clock.advance(step_ms);
@@ -171,7 +172,7 @@ impl World {
         self.count(happens, FaultKind::Pause);
     }
 
-    /// Counts a blow, if it met something.
+    /// Counts a fault, if it had an effect.
     fn count(&self, happens: bool, fault: FaultKind) {
         if happens {
             self.network.count(fault);
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// This befalls a host now.
+    /// Applies a fault to a host now.
     pub fn apply_fault(&mut self, blow: HostFault) {
         let now_ms = self.now_ms();
         match blow {
@@ -217,7 +218,7 @@ impl World {
         }
     }
 
-    /// Hosts that are down boot at once.
+    /// Starts all hosts that are down, and resumes frozen ones.
     pub fn boot_all(&mut self) {
         let now_ms = self.now_ms();
         for host in &mut self.hosts {

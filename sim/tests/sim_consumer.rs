@@ -1,5 +1,5 @@
-//! Fleets of real consumers under faults: every promise holds on every seed, in every case of a
-//! reshard with every kind of trouble, and in every story that broke something before.
+//! Fleets of real consumers under faults. Every guarantee holds on every seed, in every reshard
+//! case with every kind of fault, and in every fixed scenario.
 
 use anabranch::consumer::WatchdogAction;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
@@ -16,13 +16,13 @@ use anabranch_sim::seeds;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many seeds the suite runs.
+/// Number of seeds that the suite runs.
 const SEEDS: u64 = 1_000;
 
-/// How many seeds each case and each story is played with.
+/// Seeds with which each case and each fixed scenario is run.
 const PLAYS: Range<u64> = 0..4;
 
-/// Runs seeds, and shows the first that broke a promise.
+/// Runs seeds, and prints the first that broke a guarantee.
 fn hold(seeds: Range<u64>, run: impl Fn(u64) -> SeedReport + Sync) -> seeds::Summary {
     let summary = seeds::run(seeds, run, |_, _| true);
     let broken: Vec<u64> = summary.broken.iter().map(|(seed, _)| *seed).collect();
@@ -139,7 +139,7 @@ fn the_same_seed_gives_consumers_the_same_history_byte_for_byte() {
     }
 }
 
-/// One test for each line: when, what, and with which trouble.
+/// Generates one test for each line: timing, kind and fault.
 macro_rules! cases {
     ($($name:ident: $when:ident $change:ident $trouble:ident,)*) => {$(
         #[test]
@@ -190,7 +190,8 @@ cases! {
     offline_merge_with_trimmed_parents: Offline Merge TrimmedParents,
 }
 
-/// Plays a story with several seeds. Each promise holds, and what the story is about did happen.
+/// Runs a scenario with several seeds. Asserts that every guarantee holds, and that the situation
+/// in question occurred.
 fn play(story: FixedScenario, happened: impl Fn(&SeedReport) -> bool + Sync) {
     hold(PLAYS, |seed| {
         let report = fixed::run(story, seed, ConsumerFlaw::None);
@@ -199,7 +200,7 @@ fn play(story: FixedScenario, happened: impl Fn(&SeedReport) -> bool + Sync) {
     });
 }
 
-/// The line in which the row of a shard was made.
+/// Returns the history line that created the row of a shard.
 fn created(report: &SeedReport, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
@@ -214,7 +215,7 @@ fn created(report: &SeedReport, shard: u32) -> Option<usize> {
     })
 }
 
-/// The line in which the end of a shard was stored.
+/// Returns the history line that stored the end of a shard.
 fn ended(report: &SeedReport, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
@@ -229,12 +230,12 @@ fn ended(report: &SeedReport, shard: u32) -> Option<usize> {
     })
 }
 
-/// Whether the world did this.
+/// Returns true if the event is an action of the world that contains these words.
 fn says(what: &HistoryEvent, words: &str) -> bool {
     matches!(what, HistoryEvent::World(said) if said.contains(words))
 }
 
-/// The line of the first thing like this that happened on a host.
+/// Returns the index of the first matching event on a host.
 fn first_on(
     report: &SeedReport,
     host: HostId,
@@ -243,18 +244,18 @@ fn first_on(
     report.lines.iter().position(|line| line.host == Some(host) && like(&line.what))
 }
 
-/// Whether a worker met a failure of its store or its stream.
+/// Returns true if a worker met a failure of its store or its stream.
 fn is_trouble(what: &HistoryEvent) -> bool {
     let HistoryEvent::LibraryReported(Event::Lease(event)) = what else { return false };
     matches!(event, LeaseEvent::StoreCallFailed { .. } | LeaseEvent::StreamCallFailed { .. })
 }
 
-/// Whether a worker told of something like this.
+/// Returns true if the library reported a matching lease event.
 fn told(what: &HistoryEvent, like: impl Fn(&LeaseEvent) -> bool) -> bool {
     matches!(what, HistoryEvent::LibraryReported(Event::Lease(event)) if like(event))
 }
 
-/// Whether this call to the stream failed.
+/// Returns true if this call to the stream failed.
 fn failed_call(what: &HistoryEvent, call: &str) -> bool {
     let HistoryEvent::LibraryReported(event) = what else { return false };
     match event {
@@ -268,12 +269,12 @@ fn is_reshard(what: &HistoryEvent) -> bool {
     matches!(what, HistoryEvent::Resharded { .. })
 }
 
-/// Whether both happened, in this order.
+/// Returns true if both events occurred, in this order.
 fn is_before(first: Option<usize>, second: Option<usize>) -> bool {
     first.zip(second).is_some_and(|(first, second)| first < second)
 }
 
-/// Whether the library said that a shard is lost.
+/// Returns true if the library reported a shard as lost.
 fn told_of_a_loss(report: &SeedReport) -> bool {
     let lost = |what: &HistoryEvent| {
         matches!(what, HistoryEvent::LibraryReported(Event::Lease(LeaseEvent::ShardMissing { .. })))
@@ -283,7 +284,7 @@ fn told_of_a_loss(report: &SeedReport) -> bool {
 
 #[test]
 fn a_merged_child_with_a_row_before_its_parent_has_one_waits() {
-    // 0 became 2 and 3; 3 and 1 became 4.
+    // 0 was split into 2 and 3; 3 and 1 were merged into 4.
     play(FixedScenario::MergedChildBeforeItsParent, |report| {
         is_before(created(report, 4), created(report, 3))
     });
@@ -315,7 +316,7 @@ fn the_loss_of_a_shard_that_passed_retention_unread_is_told() {
 
 #[test]
 fn torn_lists_start_no_child_too_early() {
-    // A list mixes rows of two moments after a child's row was made.
+    // A list mixes rows of two moments after a child's row was created.
     play(FixedScenario::TornLists, |report| {
         let mixes = |what: &HistoryEvent| says(what, "mixes rows of two moments");
         let last = report.lines.iter().rposition(|line| mixes(&line.what));
@@ -325,7 +326,7 @@ fn torn_lists_start_no_child_too_early() {
 
 #[test]
 fn workers_that_start_together_on_an_empty_table_all_get_going() {
-    // Of the workers that begin before there is a row, most meet failures before they join.
+    // Of the workers that start before there is a row, most meet failures before they join.
     play(FixedScenario::AllStartTogether, |report| {
         let first_row = created(report, 0).min(created(report, 1));
         let boots = |host| report.first(|what| says(what, &format!("{host} boots")));
@@ -352,7 +353,7 @@ fn failures_of_the_service_during_a_restart_lose_nothing() {
             let later = report.lines.iter().skip(back.unwrap_or(usize::MAX));
             later.filter(|line| failed_call(&line.what, call)).count()
         };
-        // Counted from the restart backwards.
+        // Counted backwards from the restart.
         let of_stream = failed("DescribeStreamSummary") + failed("ListShards");
         is_before(reshard, down) && of_stream > 0 && failed("GetShardIterator") > 0
     });

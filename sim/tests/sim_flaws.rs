@@ -1,4 +1,4 @@
-//! A test of the tests: each flaw is noticed within 500 seeds, by a promise that it breaks.
+//! Tests of the tests: each flaw is detected within 500 seeds, by a guarantee that it breaks.
 
 use anabranch_model::lease::Layout;
 use anabranch_sim::checkers::{
@@ -14,25 +14,25 @@ use anabranch_sim::scenarios::{SeedReport, consumer, consumer_scenario, leases};
 use anabranch_sim::seeds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How many seeds a flaw may hide in.
+/// Maximum number of seeds to detect a flaw.
 const SEEDS: u64 = 500;
 
-/// How many records a batch has at most.
+/// Maximum number of records in a batch.
 const BATCH: usize = 10;
 
-/// How many flaws there are at least.
+/// Minimum number of flaws.
 const FLAWS: usize = 25;
 
-/// What is broken on purpose, and where.
+/// A deliberate flaw, and the scenario in which it runs.
 #[derive(Clone, Copy)]
 enum PlantedFlaw {
-    /// A rule of leases, with pretend readers.
+    /// A rule of the lease protocol, with simulated readers.
     Lease(Layout, LeaseFlaw),
     /// A rule of whole consumers.
     Consumer(ConsumerFlaw),
-    /// The same, where records come to the handler in batches.
+    /// A rule of whole consumers, with batches.
     InBatches(ConsumerFlaw),
-    /// The same, in a story in which it matters.
+    /// A rule of whole consumers, in a fixed scenario in which it matters.
     InStory(FixedScenario, ConsumerFlaw),
     /// A rule of producers.
     Producer(ProducerFlaw),
@@ -57,25 +57,26 @@ impl PlantedFlaw {
             Self::InStory(story, flaw) => fixed::run(story, seed, flaw),
             Self::Producer(wrong) => producer::run(seed, wrong),
         };
-        // A flaw may have the library panic, which is no proof that a checker sees it.
+        // A flaw may cause a panic in the library, which does not prove that a checker detects it.
         catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|_| SeedReport::panicked(seed, self.name(), "the run panicked"))
     }
 }
 
-/// What records that are lost, or counted as done too early, break first.
+/// Guarantees first broken by records that are lost, or counted as done too early.
 const LOSS: &[&str] = &[order::PROMISE, lineage::PROMISE, checkpoint::PROMISE, delivery::PROMISE];
 
-/// What a child that starts before its parents have ended breaks.
+/// Guarantees broken by a child that starts before its parents have ended.
 const EARLY_CHILD: &[&str] = &[order::PROMISE, lineage::PROMISE];
 
-/// What two owners at once break first: deliveries overlap, or come out of order, or come twice.
+/// Guarantees first broken by two owners at once: deliveries overlap, are out of order, or are
+/// duplicated.
 const TWO_OWNERS: &[&str] = &[ownership::PROMISE, order::PROMISE, duplicates::PROMISE];
 
-/// A flaw: its area, the flaw, and the promises of which it has to break one.
+/// A case: its area, the flaw, and the guarantees of which it must break one.
 type Case = (&'static str, PlantedFlaw, &'static [&'static str]);
 
-/// Every flaw.
+/// Returns all cases.
 fn flaws() -> Vec<Case> {
     let mut flaws = lease_flaws();
     flaws.extend(consumer_flaws());

@@ -1,4 +1,4 @@
-//! Fleets of real coordinators under faults: every promise holds on every seed.
+//! Fleets of real coordinators under faults: every guarantee holds on every seed.
 
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_sim::faults::{FaultKind, RefusalKind, Service};
@@ -7,13 +7,13 @@ use anabranch_sim::history::{HistoryEvent, HistoryLine};
 use anabranch_sim::scenarios::leases;
 use anabranch_sim::seeds::{self, Summary};
 
-/// How many seeds the suite runs on our own layout.
+/// Number of seeds for the native layout.
 const SEEDS: u64 = 300;
 
-/// How many on KCL's.
+/// Number of seeds for KCL's layout.
 const KCL_SEEDS: u64 = 300;
 
-/// Every promise holds on every seed.
+/// Asserts that every guarantee holds on every seed.
 fn check(layout: Layout, seeds: u64) -> Summary {
     let summary =
         seeds::run(0..seeds, |seed| leases::run(seed, layout, LeaseFlaw::None), |_, _| true);

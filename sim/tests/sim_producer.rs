@@ -1,10 +1,11 @@
-//! Real producers under faults: every promise holds on every seed, and the same seed gives the same history.
+//! Real producers under faults: every guarantee holds on every seed, and a seed reproduces its
+//! history.
 
 use anabranch_sim::faults::FaultKind;
 use anabranch_sim::scenarios::producer::{self, ProducerFlaw};
 use anabranch_sim::seeds;
 
-/// How many seeds the suite runs.
+/// Number of seeds that the suite runs.
 const SEEDS: u64 = 150;
 
 #[test]

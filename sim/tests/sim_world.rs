@@ -1,5 +1,5 @@
-//! The world itself: one seed, one history; and each fault does to a host and its writes what it
-//! says.
+//! Tests of the world itself: a seed determines the history, and each fault has the documented
+//! effect on a host and its writes.
 
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch_model::lease::{Layout, Nonce, WorkerChange, WorkerId, Write, WriteOutcome};
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 const PATIENCE_MS: u64 = 1_000;
 
-/// A world in which each host joins and beats, and notes what it sees.
+/// A world in which each host joins, sends heartbeats, and notes the replies.
 struct WorldFixture {
     ground: WorldSetup,
     table: MemoryStore,
     world: World,
-    /// What the lives noted: their own time, and what the store said.
+    /// Notes of the worker runs: their own time, and the replies of the store.
     notes: HostNotes,
 }
 
@@ -54,7 +54,7 @@ impl WorldFixture {
     }
 }
 
-/// Joins, then beats every 200 ms of its own time until it is told to stop.
+/// Joins, then sends a heartbeat every 200 ms of its own time until it is asked to stop.
 async fn beats(mut berth: HostContext, store: FaultyStore<MemoryStore>, notes: HostNotes) {
     let start = tokio::time::Instant::now();
     let id = WorkerId::of_join(&berth.host.to_string(), berth.seed);
@@ -87,7 +87,7 @@ async fn beats(mut berth: HostContext, store: FaultyStore<MemoryStore>, notes: H
     let _ = store.write(&leave).await;
 }
 
-/// The whole history of a bad minute, as text.
+/// Returns the whole history of a minute with faults, as text.
 fn bad_minute(seed: u64) -> String {
     let mut stage = WorldFixture::new(seed, 4);
     let weather = CallFaultRates::random(stage.world.rng());
@@ -272,7 +272,7 @@ fn a_write_that_arrives_twice_is_applied_once() {
     let done = count(|what| {
         matches!(what, HistoryEvent::WriteApplied { outcome: WriteOutcome::Done(_), .. })
     });
-    // The join and the beats, each once.
+    // The join and the heartbeats, each once.
     assert_eq!(done as u64, stage.counter() + 1);
     assert_eq!(landed, done + again);
 }
@@ -292,8 +292,8 @@ fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
     assert!(jump < u128::from(2 * PATIENCE_MS), "its own clock showed {jump} ms at once");
 }
 
-/// Host 0 joins again and again, and host 1 looks. Each join moves the version by one, and adds a
-/// worker. Gives how often a look showed too few workers, and how often too many.
+/// Host 0 joins repeatedly, and host 1 polls. Each join increments the version and adds a worker.
+/// Returns how often a poll showed too few workers, and how often too many.
 fn torn_looks(weather: CallFaultRates) -> (usize, usize) {
     let ground = WorldSetup::new(11);
     let rows = Arc::new(MemoryStore::new(Layout::Native));

@@ -1,5 +1,6 @@
-//! Checkpoint: none passes a record of its lane that is not done, and none is a shard's end before
-//! its last record is done. That checkpoints go forward is a matter of fencing.
+//! Checkpoint checker: no checkpoint passes a record of its lane that is not done, and none is
+//! `ShardEnd` before the last record of the shard is done. The fencing checker verifies that
+//! checkpoints only advance.
 
 use super::retention::RetentionTracker;
 use super::violation::Violation;
@@ -9,10 +10,10 @@ use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Write, WriteOutc
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "a checkpoint never passes a record that is not done";
 
-/// Whether every checkpoint that was stored had only done records behind it.
+/// Checks that every stored checkpoint has only done records behind it.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut open: BTreeMap<&LeaseKey, BTreeMap<Position, &SimRecord>> = BTreeMap::new();
     let mut retention = RetentionTracker::default();

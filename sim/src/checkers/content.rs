@@ -1,12 +1,12 @@
-//! Content: each record comes as it was put, under a lease that its worker took.
+//! Content checker: each record arrives as it was put, under a lease that its worker took.
 
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "each record comes as it was put";
 
-/// Whether no handler was given what was never put.
+/// Checks that no handler received a record that was never put.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(at, line)| match &line.what {
         HistoryEvent::Corrupted { lease, words } => Some(Violation {

@@ -1,6 +1,6 @@
-//! Delivery (G2): in the end every record is done, but for those that retention took before they
-//! were read. If it took their shard too, the library has to say that it is lost; what it took from
-//! a shard that goes on is a matter of [`trimming`](super::trimming).
+//! Delivery checker (G2): in the end every record is done, except records that retention removed
+//! before they were read. If retention removed their whole shard, the library must report the loss.
+//! Records removed from a shard that goes on are covered by [`trimming`](super::trimming).
 
 use super::lineage::ancestors;
 use super::retention::RetentionTracker;
@@ -12,13 +12,13 @@ use anabranch_model::lease::{LeaseChange, LeaseKey, Write, WriteOutcome};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise.
+/// The delivery guarantee.
 pub const PROMISE: &str = "every record is delivered, or its loss is told";
 
-/// The promise of dead letters.
+/// The guarantee for dead letters.
 pub const DEAD_LETTERS: &str = "a record that is put aside is stored whole";
 
-/// Whether every record that was put aside is among the dead letters.
+/// Checks that every record that was dead-lettered is among the dead letters.
 pub fn dead_letters(lines: &[HistoryLine]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(line, it)| match &it.what {
         HistoryEvent::LostLetter { grain } => {
@@ -30,33 +30,33 @@ pub fn dead_letters(lines: &[HistoryLine]) -> Option<Violation> {
     })
 }
 
-/// Where a record is.
+/// Identifies a record by its shard and its position there.
 type RecordPlace<'a> = (&'a LeaseKey, Position);
 
 fn place(grain: &SimRecord) -> RecordPlace<'_> {
     (&grain.shard, grain.at)
 }
 
-/// What retention took and what was known of it then.
+/// State of the delivery checker.
 #[derive(Default)]
 struct TrimmedKnowledge<'a> {
-    /// The records that are neither done nor lost to retention.
+    /// Records that are neither done nor lost to retention, with the line that put them.
     open: BTreeMap<RecordPlace<'a>, (&'a SimRecord, usize)>,
-    /// The records that retention took from closed shards with rows.
+    /// Records that retention removed from closed shards whose lineage had a row.
     taken: BTreeMap<RecordPlace<'a>, (&'a SimRecord, usize)>,
-    /// The shards that every shard came from.
+    /// Parents of each shard.
     parents: BTreeMap<&'a LeaseKey, &'a [LeaseKey]>,
-    /// The shards that were closed.
+    /// Closed shards.
     closed: BTreeSet<&'a LeaseKey>,
-    /// Those of them that are past retention as a whole.
+    /// Closed shards that are entirely past retention.
     gone: BTreeSet<&'a LeaseKey>,
-    /// The shards that had a row.
+    /// Shards that had a row.
     rows: BTreeSet<&'a LeaseKey>,
-    /// The shards that the library said are lost.
+    /// Shards that the library reported as lost.
     lost: BTreeSet<&'a LeaseKey>,
 }
 
-/// Whether everything was delivered, at the end of a history that had time for it.
+/// Checks that everything was delivered, at the end of a history that had time for it.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut known = TrimmedKnowledge::default();
     let mut retention = RetentionTracker::default();
@@ -110,8 +110,9 @@ impl<'a> TrimmedKnowledge<'a> {
         }
     }
 
-    /// Nobody can read a record any more. What an application never had a row for, it never began to
-    /// read. From an open shard retention takes records without the service telling.
+    /// Records that retention removed `grain`. Shards for which the application never had a row do
+    /// not count: it never began to read them. The service does not report records that retention
+    /// removes from an open shard.
     fn lose(&mut self, grain: &'a SimRecord) {
         let Some(lost) = self.open.remove(&place(grain)) else { return };
         let mut line = ancestors(&self.parents, &grain.shard);

@@ -1,5 +1,8 @@
-//! Duplicates (G4): what is behind the checkpoint never comes again, what a worker gave back in
-//! order does not come again at all, and under one term a record comes again only if it failed.
+//! Duplicates checker (G4).
+//!
+//! - Records behind the checkpoint are never delivered again.
+//! - Nothing is redelivered after a worker released the lease in an orderly stop.
+//! - Under one term, a record is delivered again only if it failed.
 
 use super::retention::host_of;
 use super::violation::{Violation, of_grain};
@@ -12,52 +15,51 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str =
     "duplicates are bounded by the checkpoint, and none follow a stop in order";
 
 #[derive(Default)]
 struct DuplicateState<'a> {
-    /// Whether the library itself writes down what is done.
+    /// True if the library itself checkpoints records that are done.
     by_itself: bool,
-    /// Whether a row has one position for all lanes.
+    /// True if a row has one position for all lanes.
     one_position: bool,
-    /// Whether there may be several lanes.
+    /// True if there may be several lanes.
     has_lanes: bool,
-    /// What was put and has to be delivered.
+    /// Positions of the records that were put and must be delivered.
     puts: BTreeMap<&'a LeaseKey, BTreeSet<Position>>,
-    /// Where the row stood when each term began.
+    /// Checkpoint of the row at the start of each term.
     began: BTreeMap<(LeaseKey, u64), Checkpoint>,
-    /// Under which term the lease was taken, for each later value of its counter. Only in KCL's layout
-    /// does another write than a take move it.
+    /// Term under which the lease was taken, for each later value of its counter. Only in KCL's
+    /// layout do writes other than a take advance the counter.
     taken: BTreeMap<(&'a LeaseKey, u64), u64>,
-    /// What each host received of a shard since it was given the lease last.
+    /// Positions that each host received of a shard since it last acquired the lease.
     arrived: BTreeMap<(HostId, &'a LeaseKey), BTreeSet<Position>>,
-    /// What was handed out under each hold and has not failed.
+    /// Records that were handed out under each lease token and have not failed.
     handed: BTreeSet<(&'a LeaseKey, u64, Position)>,
-    /// What is done under each hold.
+    /// Records that are done under each lease token.
     done: BTreeMap<(&'a LeaseKey, u64), Vec<&'a SimRecord>>,
-    /// The term under which each host was given a shard's records last.
+    /// Term under which each host last received records of a shard.
     reads: BTreeMap<(Option<HostId>, &'a LeaseKey), u64>,
-    /// The holds whose reading ended. What is done later is not written down: whoever takes records
-    /// from a stream may still work on one.
+    /// Lease tokens whose reading has ended. Records done later are not checkpointed: an
+    /// application that takes records from a stream may still work on one.
     over: BTreeSet<(&'a LeaseKey, u64)>,
-    /// The holds whose reading ended because the lease was lost. Nothing could be checkpointed then,
-    /// also where nobody took the row, and its worker passes it on later.
+    /// Lease tokens whose reading ended because the lease was lost. Nothing could be checkpointed
+    /// then, even if no other worker took the row and this worker passes it on later.
     lost: BTreeSet<(&'a LeaseKey, u64)>,
-    /// The holds whose last checkpoint the store refused for good.
+    /// Lease tokens whose last checkpoint the store refused for good.
     refused: BTreeSet<(&'a LeaseKey, u64)>,
 }
 
-/// Whether every record that came again had to, in the native layout.
+/// Checks that every redelivery was justified, in the native layout.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     check_in(lines, Layout::Native, true, true)
 }
 
-/// Whether every record that came again had to. A row in KCL's layout has one position for all
-/// lanes, so that what is done above the lowest of them comes again there while any lane has
-/// something to do. Where the library does not write down `by_itself` what is done, it can give back
-/// less.
+/// Checks that every redelivery was justified. A row in KCL's layout has one position for all
+/// lanes, so records done above the lowest lane are redelivered while any lane still has work. If
+/// the library does not checkpoint done records `by_itself`, a release may carry an older position.
 pub fn check_in(
     lines: &[HistoryLine],
     layout: Layout,
@@ -104,7 +106,7 @@ pub fn check_in(
                     known.lost.insert((lease, *term));
                 }
             }
-            // What the store refuses to store comes again.
+            // Records whose checkpoint the store refuses are redelivered.
             HistoryEvent::LibraryReported(Event::Shard(ShardEvent::CheckpointFailed {
                 shard,
                 error,
@@ -152,9 +154,10 @@ impl<'a> DuplicateState<'a> {
         }
     }
 
-    /// Whether a record that keeps the one position of the row behind `lost` was not done with the
-    /// others. It may be done by another owner. One lane waits for all before it; of several, each may
-    /// wait for anything that its host received.
+    /// Returns true if a record before `lost` was not done, so that the single position of the row
+    /// had to stay behind `lost`. Another owner may do that record later. A single lane waits for
+    /// all records before it. With several lanes, each may wait for anything that its host
+    /// received.
     fn has_gap(&self, host: HostId, row: &Lease, done: &[&SimRecord], lost: &SimRecord) -> bool {
         let done: BTreeSet<Position> = done.iter().map(|grain| grain.at).collect();
         let (places, until) = if self.has_lanes {
@@ -187,8 +190,8 @@ impl<'a> DuplicateState<'a> {
         words
     }
 
-    /// Takes in a change. Returns, in words, what was done and does not stand on the row that its
-    /// owner gives back.
+    /// Processes a change to a lease row. Returns a description of a record that was done but is
+    /// not covered by the row that its owner releases.
     fn given_back(
         &mut self,
         host: Option<HostId>,

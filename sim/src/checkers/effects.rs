@@ -1,4 +1,4 @@
-//! Effects: a record that is handled in a transaction has its effect once.
+//! Effects checker: a record that is handled in a transaction has its effect once.
 
 use super::violation::{Violation, of_grain};
 use crate::history::{HistoryEvent, HistoryLine};
@@ -6,10 +6,11 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::BTreeSet;
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "each record has its effect once";
 
-/// Whether no record had its effect twice. That each has it at all is a matter of delivery.
+/// Checks that no record had its effect twice. The delivery checker verifies that each has it at
+/// all.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut effects: BTreeSet<(&LeaseKey, Position)> = BTreeSet::new();
     lines.iter().enumerate().find_map(|(at, line)| match &line.what {

@@ -1,4 +1,5 @@
-//! Fencing: checkpoints come from who holds the lease, never go back, and stay once acknowledged.
+//! Fencing checker: checkpoints come from the lease holder, never go back, and stay once
+//! acknowledged.
 
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine};
@@ -9,22 +10,23 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "checkpoints are fenced, go forward, and stay";
 
-/// What a checker knows about a lease from the writes that were applied.
+/// State of one lease, from the writes that were applied.
 #[derive(Default)]
 struct FencingState {
-    /// Who took it or was passed it last, and under which term. In KCL's layout that is the counter,
-    /// which each write of the holder moves.
+    /// Worker that last took the lease or received it in a hand-over, and the term. In KCL's layout
+    /// the term is the lease counter, which each write of the holder advances.
     holder: Option<(WorkerId, u64)>,
-    /// The last checkpoint that was stored.
+    /// Last checkpoint that was stored.
     stored: Option<Checkpoint>,
-    /// The one of the row before this one, which was deleted: a frozen host hears late of its own.
+    /// Last checkpoint of the previous, deleted row. A frozen host receives the acknowledgement of
+    /// its checkpoint late.
     deleted: Option<Checkpoint>,
 }
 
-/// Whether every stored checkpoint came from the holder, went forward, and stayed.
+/// Checks that every stored checkpoint came from the holder, advanced, and stayed.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut known: BTreeMap<LeaseKey, FencingState> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -102,7 +104,7 @@ fn stored(
     back.filter(|before| before != to).map(|before| format!("{before} went back to {to}"))
 }
 
-/// Up to where the library says that a shard is done by its row.
+/// Compares a checkpoint that the library reports as acknowledged with the stored one.
 fn told(known: &FencingState, at: &Checkpoint) -> Option<String> {
     match &known.stored {
         Some(stored) if stored == at || at.may_become(stored) => None,

@@ -1,18 +1,21 @@
-//! Tenure, in KCL's layout: who delivers a shard has written to its row within the lease time.
+//! Lease validity checker for KCL's layout: a worker that delivers a shard has written to its row
+//! within the lease time.
 //!
-//! There a worker of Java can steal a lease from an owner that renews it, and the owner learns of it
-//! by its next write: until then two deliver. What holds beside Java too is that nobody delivers for
-//! longer than a lease time on the strength of one write, by its own clock, and that checkpoints are fenced.
+//! In this layout a Java worker can steal a lease from an owner that renews it. The owner learns of
+//! it by its next write; until then both deliver. Two guarantees hold even beside Java workers:
+//!
+//! - No worker delivers for longer than a lease time after its last write, by its own clock.
+//! - Checkpoints are fenced.
 
 use super::pauses::HostPauses;
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine, brief};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "who delivers a shard wrote to its row within the lease time";
 
-/// Whether every delivery came within the lease time that its owner's id names, or else `lease_time_ms`,
-/// after a write of its owner's that was applied.
+/// Checks that every delivery came within the lease time after an applied write of its owner. The
+/// lease time is the one named in the owner's id, or else `lease_time_ms`.
 pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
     let mut pauses = HostPauses::default();
     for (at, line) in lines.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Lineage: no record of a shard is handed out before every record of its ancestors is done.
+//! Lineage checker: no record of a shard is handed out before every record of its ancestors is
+//! done.
 
 use super::retention::RetentionTracker;
 use super::violation::{Violation, of_grain};
@@ -7,10 +8,10 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "a shard is read when all shards that it came from are done";
 
-/// Whether every shard was begun after its ancestors were done.
+/// Checks that every shard was begun after its ancestors were done.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut parents: BTreeMap<&LeaseKey, &[LeaseKey]> = BTreeMap::new();
     let mut open: BTreeMap<&LeaseKey, BTreeSet<Position>> = BTreeMap::new();
@@ -44,7 +45,7 @@ pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     None
 }
 
-/// All shards that this one came from, however long ago.
+/// Returns all ancestors of a shard.
 pub(super) fn ancestors<'a>(
     parents: &BTreeMap<&'a LeaseKey, &'a [LeaseKey]>,
     shard: &LeaseKey,

@@ -1,33 +1,33 @@
-//! Liveness: once faults have stopped, every shard is soon delivered, and load is level.
+//! Liveness checker: once faults have stopped, every shard is soon delivered, and load is level.
 
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine, HostId};
 use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str =
     "once faults stop, every shard is owned in two lease times and load is level";
 
-/// What ought to be true in a stretch of the quiet phase.
+/// The expected state during an interval of the quiet phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QuietPhase {
-    /// The stretch begins here, in the world's time.
+    /// Start of the interval, in world time.
     pub from_ms: u64,
-    /// It ends here.
+    /// End of the interval, inclusive, in world time.
     pub until_ms: u64,
-    /// The leases that can be delivered: unfinished, with every parent at its end.
+    /// Leases that can be delivered: unfinished, with every parent at its end.
     pub ready: BTreeSet<LeaseKey>,
-    /// The leases that were done before the stretch, and whose end nothing held up, but whose rows
-    /// don't say it after the stretch either.
+    /// Leases that were done before the interval and whose end nothing delayed, but whose rows
+    /// still do not say so after it.
     pub stuck: BTreeSet<LeaseKey>,
-    /// The hosts that are up.
+    /// Hosts that are up.
     pub hosts: BTreeSet<HostId>,
-    /// Whether load ought to be level by now.
+    /// True if load must be level by now.
     pub level: bool,
 }
 
-/// Whether each ready lease was delivered in the stretch, by hosts with as much as each other.
+/// Checks that each ready lease was delivered in the interval and that load was level among hosts.
 pub fn check(lines: &[HistoryLine], quiet: &QuietPhase) -> Option<Violation> {
     let mut last: BTreeMap<&LeaseKey, HostId> = BTreeMap::new();
     let from = lines.partition_point(|line| line.at_ms < quiet.from_ms);
@@ -62,19 +62,19 @@ pub fn check(lines: &[HistoryLine], quiet: &QuietPhase) -> Option<Violation> {
     }
 }
 
-/// What the rows say of the shards that can be read: unfinished, with every parent at its end.
+/// Distribution of the readable shards: those unfinished, with every parent at its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeaseShares {
-    /// Those that no worker owns which runs.
+    /// Shards without a running owner.
     pub unowned: BTreeSet<LeaseKey>,
-    /// How many each host owns.
+    /// Number of shards that each host owns.
     pub loads: BTreeMap<HostId, usize>,
 }
 
 impl LeaseShares {
-    /// How these rows share the shards among the hosts that are up, each with the worker that runs
-    /// there. An earlier worker of a host owns nothing: it is dead, and its leases have to be taken
-    /// over, if only by its successor.
+    /// Computes how `rows` share the shards among the hosts that are up, each with the worker that
+    /// runs there. An earlier worker of a host owns nothing: it is dead, and its leases must be
+    /// taken over, if only by its successor.
     pub fn of(rows: &[Lease], up: impl IntoIterator<Item = (HostId, Option<WorkerId>)>) -> Self {
         let up: Vec<(HostId, Option<WorkerId>)> = up.into_iter().collect();
         let mut loads: BTreeMap<HostId, usize> = up.iter().map(|(host, _)| (*host, 0)).collect();
@@ -102,19 +102,20 @@ impl LeaseShares {
         Self { unowned, loads }
     }
 
-    /// Whether no host has two shards more than another.
+    /// Returns true if no host has two shards more than another.
     pub fn is_level(&self) -> bool {
         let (lowest, highest) = (self.loads.values().min(), self.loads.values().max());
         lowest.zip(highest).is_none_or(|(low, high)| high - low <= 1)
     }
 }
 
-/// Since when shards have no owner, from one look at the rows to the next.
+/// Times since which shards have had no owner, across successive reads of the rows.
 #[derive(Clone, Debug, Default)]
 pub struct UnownedSince(BTreeMap<LeaseKey, u64>);
 
 impl UnownedSince {
-    /// Takes in a look. Returns, in words, a shard that has had no owner for longer than `most_ms`.
+    /// Processes one read of the rows. Returns a description of a shard that has had no owner for
+    /// longer than `most_ms`.
     pub fn observe(&mut self, now_ms: u64, shared: &LeaseShares, most_ms: u64) -> Option<String> {
         self.0.retain(|key, _| shared.unowned.contains(key));
         for key in &shared.unowned {

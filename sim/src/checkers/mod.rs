@@ -1,4 +1,4 @@
-//! The promises, each judged from the history alone.
+//! Checkers for the library's guarantees, each judging from the history alone.
 
 pub mod violation;
 mod pauses;
@@ -26,15 +26,15 @@ use crate::history::HistoryLine;
 use crate::modes::SimMode;
 use anabranch_model::lease::Layout;
 
-/// The first promise that the history breaks, of those that hold at every moment in this layout.
+/// Returns the first violation of the guarantees that hold at every moment in this layout.
 pub fn always(lines: &[HistoryLine], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
     let [owned, tenure] = owned(lines, layout, lease_time_ms);
     let checks = [owned, tenure, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 
-/// One worker at a time delivers a shard, in KCL's layout too: all workers of a fleet hand over.
-/// There each row is renewed by itself.
+/// Checks that one worker at a time delivers a shard, and in KCL's layout that each row is renewed
+/// by its own writes. This holds in KCL's layout too, because all workers of the fleet hand over.
 fn owned(lines: &[HistoryLine], layout: Layout, lease_time_ms: u64) -> [Option<Violation>; 2] {
     let tenure = match layout {
         Layout::Native => None,
@@ -43,21 +43,21 @@ fn owned(lines: &[HistoryLine], layout: Layout, lease_time_ms: u64) -> [Option<V
     [ownership::check(lines, lease_time_ms), tenure]
 }
 
-/// What is promised depends on how a fleet of consumers works.
+/// Settings of a consumer fleet that determine its guarantees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FleetPromises {
-    /// How its rows are laid out.
+    /// Layout of its rows.
     pub layout: Layout,
-    /// Its lease time.
+    /// Lease time, in milliseconds.
     pub lease_time_ms: u64,
-    /// How records come to its handlers.
+    /// Processing mode of its handlers.
     pub mode: SimMode,
-    /// Whether those of one shard may go to several lanes.
+    /// True if records of one shard may go to several lanes.
     pub lanes: bool,
 }
 
-/// The first promise of a consumer that the history breaks, of those that hold at every moment in
-/// such a fleet.
+/// Returns the first violation of the consumer guarantees that hold at every moment in such a
+/// fleet.
 pub fn of_consumer(lines: &[HistoryLine], fleet: FleetPromises) -> Option<Violation> {
     let FleetPromises { layout, lease_time_ms, mode, lanes } = fleet;
     let [owned, tenure] = owned(lines, layout, lease_time_ms);

@@ -1,7 +1,7 @@
-//! Order (G1): a record of a key is handed out for the first time when all before it are done.
+//! Order checker (G1): a record of a key is first handed out when all records before it are done.
 //!
-//! A worker whose host was paused with its clock may still hand out what retention took meanwhile,
-//! after the next owner has gone on behind it.
+//! A worker whose host was paused with its clock may still hand out records that retention removed
+//! meanwhile, after the next owner has continued behind them.
 
 use super::pauses::HostPauses;
 use super::retention::RetentionTracker;
@@ -11,28 +11,29 @@ use crate::record_source::SimRecord;
 use anabranch_model::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "each key's records come in the order of their puts";
 
-/// What is known of one key.
+/// State of one key.
 #[derive(Default)]
 struct KeyState {
-    /// The records that were put, are not done, and were not lost before they were read.
+    /// Records that were put, are not done, and were not lost before they were read.
     open: BTreeSet<u64>,
-    /// Those of a shard that is past retention as a whole, which may come late.
+    /// Records of a shard that is entirely past retention. They may arrive late.
     excused: BTreeSet<u64>,
-    /// Those that were lost when their session lost its lease. Only a paused worker has them still.
+    /// Records that were lost when their session lost its lease. Only a paused worker may still
+    /// have them.
     lost: BTreeSet<u64>,
-    /// The records that were handed out.
+    /// Records that were handed out.
     handed: BTreeSet<u64>,
 }
 
-/// Whether every record was handed out after all that were put before it under its key were done.
+/// Checks that every record was handed out after all earlier records of its key were done.
 pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
     let mut pauses = HostPauses::default();
     let mut keys: BTreeMap<(&StreamName, &str), KeyState> = BTreeMap::new();
-    // How many records of the same call are still to come, and which came. Inside of a call it is the
-    // handler that keeps the order.
+    // Number of records of the same call still to come, and the records of the call so far. Within
+    // a call the handler keeps the order.
     let (mut to_come, mut together) = (0, BTreeSet::new());
     let mut retention = RetentionTracker::default();
     for (at, line) in lines.iter().enumerate() {
@@ -75,7 +76,7 @@ pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
     None
 }
 
-/// A key and the stream that it belongs to.
+/// Returns the stream and the key of a record.
 fn name(grain: &SimRecord) -> (&StreamName, &str) {
     (&grain.shard.stream, &grain.key)
 }

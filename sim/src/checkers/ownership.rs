@@ -1,8 +1,8 @@
-//! Ownership: two workers never deliver one shard at once, nor one worker under two terms, nor any
-//! worker under a term that the row has left.
+//! Ownership checker: two workers never deliver one shard at once, no worker delivers under two
+//! terms, and none delivers under a term that the row has left.
 //!
-//! A worker whose host was paused with its clock delivers on until its lease time is over by that
-//! clock: there only checkpoints are fenced.
+//! A worker whose host was paused with its clock keeps delivering until its lease time is over by
+//! that clock. In that case only checkpoints are fenced.
 
 use super::pauses::HostPauses;
 use super::violation::{Violation, of_grain};
@@ -10,20 +10,20 @@ use crate::history::{HistoryEvent, HistoryLine, brief};
 use anabranch_model::lease::{LeaseChange, LeaseKey, LeaseToken, StoredRow, Write, WriteOutcome};
 use std::collections::BTreeMap;
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "one worker at a time delivers a shard";
 
-/// What is known of one lease.
+/// State of one lease.
 #[derive(Default)]
 struct OwnershipState<'a> {
-    /// The newest hold under which records were delivered.
+    /// Newest lease token under which records were delivered.
     newest: Option<&'a LeaseToken>,
-    /// The term of the row, as far as writes that move it were seen.
+    /// Term of the row, from the writes that were applied.
     term: u64,
 }
 
-/// Whether deliveries under one hold end before those under the next begin, and before the row's
-/// term moves on.
+/// Checks that deliveries under one lease token end before those under the next begin, and before
+/// the row's term advances.
 pub fn check(lines: &[HistoryLine], lease_time_ms: u64) -> Option<Violation> {
     let mut pauses = HostPauses::default();
     let mut leases: BTreeMap<&LeaseKey, OwnershipState<'_>> = BTreeMap::new();
@@ -53,7 +53,7 @@ fn landed(known: &mut OwnershipState<'_>, change: &LeaseChange, stored: &StoredR
             LeaseChange::Take { .. } | LeaseChange::HandOver { .. } | LeaseChange::Release { .. },
             StoredRow::Lease(row),
         ) => known.term = row.term,
-        // A row that is made again counts its terms from the start.
+        // A row that is created again counts its terms from the start.
         (LeaseChange::Delete { .. }, _) => *known = OwnershipState::default(),
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! Pauses: a host that stood still with its clock can't know for how long it was away. What its
-//! worker may do then is judged by the time that it saw go by.
+//! Host pauses. A host that was paused with its clock cannot know how long it was away, so its
+//! worker is judged by the time that the host observed.
 
 use crate::history::{HistoryEvent, HistoryLine, HostId};
 use anabranch_model::lease::{
@@ -7,23 +7,24 @@ use anabranch_model::lease::{
 };
 use std::collections::BTreeMap;
 
-/// When hosts were paused, and when workers showed signs of life, as far as the history was read.
+/// Host pauses and signs of life of workers, as far as the history was read.
 #[derive(Default)]
 pub(super) struct HostPauses<'a> {
-    /// The pauses of each host that are over: from when until when.
+    /// Completed pauses of each host, as start and end.
     over: BTreeMap<HostId, Vec<(u64, u64)>>,
-    /// When the last sign of life of each worker reached the store.
+    /// Arrival time of each worker's last heartbeat at the store.
     beats: BTreeMap<&'a WorkerId, u64>,
-    /// The lease time of each worker, as it said when it joined.
+    /// Lease time that each worker declared when it joined.
     lease_times: BTreeMap<&'a WorkerId, u64>,
-    /// When the last write of each owner reached the row of its lease: in KCL's layout a sign of life.
+    /// Arrival time of each owner's last write to the row of its lease: a sign of life in KCL's
+    /// layout.
     writes: BTreeMap<(&'a LeaseKey, &'a WorkerId), u64>,
-    /// When the row of each lease came to its terms.
+    /// Terms of each lease, with the time at which its row reached them.
     terms: BTreeMap<&'a LeaseKey, Vec<(u64, u64)>>,
 }
 
 impl<'a> HostPauses<'a> {
-    /// Takes in a line.
+    /// Processes a line of the history.
     pub(super) fn see(&mut self, line: &'a HistoryLine) {
         match &line.what {
             HistoryEvent::Paused { since_ms } => {
@@ -71,7 +72,7 @@ impl<'a> HostPauses<'a> {
             (LeaseChange::Take { .. } | LeaseChange::HandOver { .. }, StoredRow::Lease(row)) => {
                 self.terms.entry(key).or_default().push((row.term, at_ms));
             }
-            // A row that is made again counts its terms from the start.
+            // A row that is created again counts its terms from the start.
             (LeaseChange::Delete { .. }, _) => {
                 self.terms.remove(key);
             }
@@ -79,12 +80,12 @@ impl<'a> HostPauses<'a> {
         }
     }
 
-    /// When the owner's last write to the row of its lease arrived.
+    /// Returns the arrival time of the owner's last write to the row of its lease.
     pub(super) fn wrote_ms(&self, hold: &LeaseToken) -> Option<u64> {
         self.writes.get(&(&hold.key, &hold.owner)).copied()
     }
 
-    /// The time between two moments that a host saw go by.
+    /// Returns the time between two moments that a host observed, without its pauses.
     pub(super) fn seen_ms(&self, host: Option<HostId>, from_ms: u64, until_ms: u64) -> u64 {
         let over = host.and_then(|host| self.over.get(&host)).into_iter().flatten();
         let unseen_ms =
@@ -92,10 +93,13 @@ impl<'a> HostPauses<'a> {
         until_ms.saturating_sub(from_ms).saturating_sub(unseen_ms.sum())
     }
 
-    /// Whether a delivery under `hold`, whose lease another worker has, is what a pause does: the
-    /// host was paused after the last sign of life of its worker, the lease was taken from it since,
-    /// and by its own clock its lease time is not over: the one that it named, or else
-    /// `lease_time_ms`.
+    /// Returns true if a delivery under `hold`, whose lease another worker has, is excused by a
+    /// pause:
+    ///
+    /// - the host was paused after the last sign of life of its worker,
+    /// - the lease has been taken from it since, and
+    /// - by its own clock, its lease time is not over. That is the lease time it declared, or else
+    ///   `lease_time_ms`.
     pub(super) fn excuse(&self, line: &HistoryLine, hold: &LeaseToken, lease_time_ms: u64) -> bool {
         let mut terms = self.terms.get(&hold.key).into_iter().flatten();
         let taken = terms.find(|(term, _)| *term > hold.term);
@@ -107,14 +111,14 @@ impl<'a> HostPauses<'a> {
         };
         let (Some(beat_ms), Some((_, taken_ms))) = (beat_ms, taken) else { return false };
         let pauses = line.host.and_then(|host| self.over.get(&host)).into_iter().flatten();
-        // A beat that was under way may arrive during the pause.
+        // A heartbeat that was in flight may arrive during the pause.
         let mut pauses = pauses.map(|(since_ms, until_ms)| (*since_ms, *until_ms));
         pauses.any(|(since_ms, until_ms)| beat_ms <= until_ms && since_ms <= *taken_ms)
             && self.seen_ms(line.host, beat_ms, line.at_ms) < own_ms.unwrap_or(lease_time_ms)
     }
 }
 
-/// Whose heart the change moves, in KCL's layout.
+/// Returns the worker for which the change is a sign of life, in KCL's layout.
 fn owner(change: &LeaseChange) -> Option<&WorkerId> {
     match change {
         LeaseChange::Take { taker: owner, .. }

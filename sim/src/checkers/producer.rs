@@ -1,4 +1,5 @@
-//! What a producer promises: order, one outcome, nothing called placed that a reader does not get.
+//! Producer checkers: order, one outcome per record, and no record reported as placed that a reader
+//! does not get.
 
 use super::Violation;
 use crate::ledger::{LedgerEntry, RecordName};
@@ -6,40 +7,40 @@ use anabranch::producer::Outcome;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The promise of outcomes.
+/// The guarantee of one outcome per record.
 pub const ONE_OUTCOME: &str = "each record has one outcome";
-/// The promise of order.
+/// The ordering guarantee.
 pub const ORDER: &str = "first deliveries of a key are in put order";
-/// The promise of a place.
+/// The guarantee for placed records.
 pub const PLACED: &str = "what is placed is delivered";
-/// The promise of a rejection.
+/// The guarantee for rejected records.
 pub const REJECTED: &str = "what is rejected is not in the stream";
-/// The promise of holes.
+/// The guarantee for failed records.
 pub const HOLES: &str = "a hole stops its key";
 
-/// A record as a reader by KCL's rules gets it, or as it is stored at all.
+/// A record as it is stored, or as a reader that follows KCL's rules gets it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StoredRecord {
-    /// Which record.
+    /// Name of the record.
     pub name: RecordName,
-    /// Where.
+    /// Shard that holds it.
     pub shard: String,
-    /// Under which number.
+    /// Sequence number of the Kinesis record.
     pub sequence: SequenceNumber,
-    /// At which place inside an aggregate.
+    /// Index inside an aggregate.
     pub sub: u64,
 }
 
-/// What the stream shows at the end.
+/// Contents of the stream at the end of a run.
 #[derive(Clone, Debug, Default)]
 pub struct StreamContents {
-    /// What a reader gets, in its order.
+    /// Records that a reader gets, in its order.
     pub delivered: Vec<StoredRecord>,
-    /// Which records are in the stream at all, also in aggregates that readers drop.
+    /// Records that are in the stream at all, including those in aggregates that readers drop.
     pub stored: BTreeSet<RecordName>,
 }
 
-/// The first promise that is broken.
+/// Returns the first violation.
 pub fn check(
     ledger: &BTreeMap<RecordName, LedgerEntry>,
     shown: &StreamContents,
@@ -105,7 +106,7 @@ fn places(ledger: &BTreeMap<RecordName, LedgerEntry>, shown: &StreamContents) ->
     None
 }
 
-/// Behind a record of a key that has no certain place nothing of the key is placed.
+/// Checks that no record of a key is placed after a failed one, rejected or unknown.
 fn holes(ledger: &BTreeMap<RecordName, LedgerEntry>) -> BrokenPromise {
     let mut hole: Option<&RecordName> = None;
     for (name, entry) in ledger {

@@ -1,4 +1,5 @@
-//! Resumption: a new owner goes on where the row stood when it took it, and nothing is skipped.
+//! Resumption checker: a new owner resumes at the row's checkpoint when it took the lease, and
+//! skips nothing.
 
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine, brief};
@@ -6,16 +7,17 @@ use anabranch_model::lease::{LeaseChange, LeaseKey, LeaseToken, StoredRow, Write
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
-/// The promise.
+/// The guarantee this checker verifies.
 pub const PROMISE: &str = "a shard is read on from its checkpoint, without a gap";
 
-/// Whether every reader began where the row stood when it changed hands, and skipped nothing.
+/// Checks that every reader began at the row's checkpoint when it changed owner, and skipped
+/// nothing.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut rows: BTreeMap<(LeaseKey, u64), Position> = BTreeMap::new();
     let mut delivered: BTreeMap<LeaseKey, u64> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         let (hold, broken) = match &line.what {
-            // A row that is made again counts its terms from the start.
+            // A row that is created again counts its terms from the start.
             HistoryEvent::WriteApplied {
                 write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
                 outcome: WriteOutcome::Done(_),

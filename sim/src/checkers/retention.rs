@@ -1,12 +1,12 @@
-//! Retention, for the checkers that follow open records: which of them nobody can read any more.
+//! Retention, for the checkers that follow open records: which of them can no longer be read.
 //!
-//! A record that passes retention before the session that reads its shard has it is lost without a
-//! fault. So is one that this session has in memory, but only when the session ends before the
-//! record is done.
+//! A record that passes retention before the session that reads its shard receives it is lost, and
+//! that is not a violation. The same holds for a record that the session has in memory, but only if
+//! the session ends before the record is done.
 //!
-//! A shard that is past retention as a whole is another matter: a gate takes the service's word that
-//! it is gone, while the worker that read it may still have its last records in memory. Order against
-//! its descendants is not asked of those.
+//! A shard that is entirely past retention is different. A reader of a child shard trusts the
+//! service that the shard is gone, while the worker that read it may still have its last records in
+//! memory. The order of those records relative to the shard's descendants is not checked.
 
 use crate::history::{HistoryEvent, HostId};
 use crate::record_source::SimRecord;
@@ -16,37 +16,36 @@ use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The records of one shard.
+/// Records of one shard.
 #[derive(Default)]
 struct RetentionShard<'a> {
-    /// Those that were put and are neither done nor lost.
+    /// Records that were put and are neither done nor lost.
     open: BTreeMap<Position, &'a Arc<SimRecord>>,
-    /// Those that the session which reads the shard has received.
+    /// Records that the session reading the shard has received.
     read: BTreeSet<Position>,
-    /// Those that passed retention after that.
+    /// Records that passed retention after they were received.
     expired: BTreeSet<Position>,
-    /// The host of that session.
+    /// Host of that session.
     reader: Option<HostId>,
-    /// Whether it takes no more records.
+    /// True once the shard takes no more records.
     closed: bool,
 }
 
-/// A record that need not come any more.
+/// A record that need not be delivered any more.
 pub(super) struct ExcusedRecord<'a> {
-    /// The record.
     pub(super) grain: &'a Arc<SimRecord>,
-    /// Whether it may be in memory, so that it can still come.
+    /// True if it may be in memory, so that it can still be delivered.
     pub(super) may_come: bool,
 }
 
-/// The records that can still be read, or are in the memory of the session that reads their shard.
+/// Records that can still be read, or are in the memory of the session that reads their shard.
 #[derive(Default)]
 pub(super) struct RetentionTracker<'a> {
     shards: BTreeMap<&'a LeaseKey, RetentionShard<'a>>,
 }
 
 impl<'a> RetentionTracker<'a> {
-    /// Takes in what happened. Returns the records that nobody can read from here on.
+    /// Processes an event. Returns the records that can no longer be read from now on.
     pub(super) fn see(
         &mut self,
         host: Option<HostId>,
@@ -97,7 +96,8 @@ impl<'a> RetentionTracker<'a> {
         Vec::new()
     }
 
-    /// A session of this host has ended, or fetches again.
+    /// Ends the session of `host`, or restarts its fetching. Returns the records that are lost by
+    /// it.
     fn told(&mut self, host: Option<HostId>, shard: &'a LeaseKey) -> Vec<ExcusedRecord<'a>> {
         let shard = self.shard(shard);
         if host == shard.reader { shard.over() } else { Vec::new() }
@@ -109,7 +109,7 @@ impl<'a> RetentionTracker<'a> {
 }
 
 impl<'a> RetentionShard<'a> {
-    /// Retention passes for all that was put.
+    /// Applies retention to all records put so far. Returns the lost ones.
     fn trim(&mut self) -> Vec<ExcusedRecord<'a>> {
         let (read, unread): (BTreeSet<Position>, BTreeSet<Position>) =
             self.open.keys().partition(|at| self.read.contains(at));
@@ -122,7 +122,7 @@ impl<'a> RetentionShard<'a> {
         lost
     }
 
-    /// The session is over, and what it had in memory is gone.
+    /// Ends the session and drops its records in memory. Returns the lost ones.
     fn over(&mut self) -> Vec<ExcusedRecord<'a>> {
         self.read.clear();
         let expired = std::mem::take(&mut self.expired);
@@ -135,7 +135,7 @@ impl<'a> RetentionShard<'a> {
     }
 }
 
-/// Whether a change ends the session that reads the shard.
+/// Returns true if a change ends the session that reads the shard.
 fn moves(change: &LeaseChange) -> bool {
     matches!(
         change,
@@ -143,7 +143,7 @@ fn moves(change: &LeaseChange) -> bool {
     )
 }
 
-/// The host of a worker, by the name that the workers of a fleet have.
+/// Returns the host of a worker, parsed from the worker's name.
 pub(super) fn host_of(worker: &WorkerId) -> Option<HostId> {
     let name = worker.as_str().split('/').next()?;
     name.strip_prefix('h')?.parse().ok().map(HostId)

@@ -1,13 +1,15 @@
-//! Trimming: what retention took unread from a shard that goes on is told before a record behind it
-//! is handed out, wherever the library can know.
+//! Trimming checker: when retention removes unread records from a shard that goes on, the library
+//! reports the loss before it hands out a later record, wherever it can know.
 //!
-//! It can't where
+//! It cannot know in these cases:
 //!
-//! | retention passed            | and                                       | because                   |
-//! |-----------------------------|-------------------------------------------|---------------------------|
-//! | before the session began    | it began at no record (a time, LATEST …)  | nothing is known to lack  |
-//! | before the session began    | the shard held nothing then               | it may have been idle     |
-//! | while the session went on   | its host was paused with its clock        | no time has passed by it  |
+//! | retention passed          | and                              | because                      |
+//! |---------------------------|----------------------------------|------------------------------|
+//! | before the session began  | it did not begin at a record     | no missing record is known   |
+//! | before the session began  | the shard held nothing then      | it may have been idle        |
+//! | while the session went on | its host and clock were paused   | its clock saw no time pass   |
+//!
+//! A session that starts at a time or at LATEST does not begin at a record.
 
 use super::delivery::PROMISE;
 use super::retention::RetentionTracker;
@@ -19,31 +21,31 @@ use anabranch_model::lease::{LeaseKey, LeaseToken};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one shard.
+/// State of one shard.
 #[derive(Default)]
 struct TrimmingShard<'a> {
-    /// The records that retention took unread, as long as nobody told.
+    /// Records that retention removed unread and whose loss is not reported yet.
     lost: BTreeMap<Position, &'a SimRecord>,
-    /// In which line each record was put that retention did not take yet.
+    /// History line that put each record that retention has not removed yet.
     kept: BTreeMap<Position, usize>,
-    /// Where the newest session of each host began to read, and in which line.
+    /// Start position of the newest session of each host, with the history line.
     began: BTreeMap<HostId, (Position, usize)>,
-    /// Whether the shard takes no more records.
+    /// True once the shard takes no more records.
     closed: bool,
-    /// Whether it is past retention as a whole.
+    /// True once the shard is entirely past retention.
     gone: bool,
 }
 
 #[derive(Default)]
 struct TrimmingState<'a> {
     shards: BTreeMap<&'a LeaseKey, TrimmingShard<'a>>,
-    /// When retention passed last: in which line, and at which time.
+    /// History line and time of the last trim.
     trimmed: Option<(usize, u64)>,
-    /// The hosts that stood still with their clocks when it did, and went on since.
+    /// Hosts that were paused with their clocks during the last trim and have resumed since.
     unaware: BTreeSet<HostId>,
 }
 
-/// Whether every loss was told that could be.
+/// Checks that every loss was reported that could be known.
 pub fn check(lines: &[HistoryLine]) -> Option<Violation> {
     let mut known = TrimmingState::default();
     let mut retention = RetentionTracker::default();
@@ -91,7 +93,7 @@ impl<'a> TrimmingState<'a> {
                 let Some(host) = line.host else { return };
                 self.shard(shard).began.insert(host, (from.lowest(), at));
             }
-            // Fetching begins anew, behind the last record that was fetched.
+            // Fetching starts again, behind the last record that was fetched.
             HistoryEvent::LibraryReported(Event::Shard(ShardEvent::Stuck { shard, .. })) => {
                 let Some(host) = line.host else { return };
                 self.shard(shard).began.insert(host, (Position::Latest, at));
@@ -108,7 +110,7 @@ impl<'a> TrimmingState<'a> {
         }
     }
 
-    /// Nobody can read a record any more. The end of a whole shard is told otherwise.
+    /// Records that `grain` was lost. The end of a whole shard is reported by another event.
     fn lose(&mut self, grain: &'a SimRecord) {
         let shard = self.shard(&grain.shard);
         if !shard.gone {
@@ -116,7 +118,8 @@ impl<'a> TrimmingState<'a> {
         }
     }
 
-    /// A record is handed out. Returns, in words, what was lost before it and not told.
+    /// Processes a record that is handed out. Returns a description of an earlier record that was
+    /// lost without a report.
     fn handed(
         &mut self,
         host: Option<HostId>,

@@ -1,26 +1,26 @@
-//! A broken promise, and the part of the history that shows it.
+//! Violations: a broken guarantee, and the part of the history that shows it.
 
 use crate::history::{HistoryEvent, HistoryLine};
 use anabranch_model::lease::{LeaseKey, LeaseToken, Write};
 use std::fmt::Write as _;
 
-/// How many lines of the history a report shows.
+/// Maximum number of history lines in a report.
 const SHOWN: usize = 60;
 
-/// A promise that was broken.
+/// A guarantee that was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which promise.
+    /// The guarantee.
     pub promise: &'static str,
-    /// How it was broken.
+    /// Description of the violation.
     pub words: String,
-    /// The line of the history that broke it.
+    /// Index of the history line that broke it.
     pub line: usize,
-    /// The lease that it is about, if it is about one.
+    /// Lease concerned, if any.
     pub lease: Option<LeaseKey>,
 }
 
-/// A promise that a delivery under this hold broke.
+/// Creates a violation by a delivery under this lease token.
 pub(super) fn of_grain(
     promise: &'static str,
     words: String,
@@ -31,8 +31,8 @@ pub(super) fn of_grain(
 }
 
 impl Violation {
-    /// The broken promise with the lines before it that matter: what the world did, and what
-    /// happened to the lease. Of a run of deliveries only the first and the last are shown.
+    /// Formats the violation with the relevant lines before it: actions of the world, and events of
+    /// the lease. Only the first and the last of consecutive similar lines are shown.
     pub fn report(&self, lines: &[HistoryLine]) -> String {
         let end = lines.len().min(self.line + 1);
         let mut shown: Vec<&HistoryLine> = Vec::new();
@@ -47,7 +47,7 @@ impl Violation {
         }
         let mut text = format!("{}: {}\n", self.promise, self.words);
         for line in shown.iter().skip(shown.len().saturating_sub(SHOWN)) {
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "  {line}");
         }
         text
@@ -89,7 +89,7 @@ impl Violation {
     }
 }
 
-/// Whether the second line only goes on with what the first one does.
+/// Returns true if the second line only continues the activity of the first.
 fn goes_on(first: &HistoryLine, second: &HistoryLine) -> bool {
     match (&first.what, &second.what) {
         (HistoryEvent::Delivered { hold, .. }, HistoryEvent::Delivered { hold: other, .. })

@@ -1,15 +1,15 @@
-//! How bad the calls to one service are, while it can be reached at all.
+//! Fault rates of the calls to one service while it is reachable.
 
 use super::network::Service;
 use super::refusal::RefusalKind;
 use fastrand::Rng;
 
-/// How often, in a thousand calls, each thing goes wrong, and how long calls take.
+/// Rates of each fault in a thousand calls, and the latency of calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallFaultRates {
-    /// The usual time of one way, at most.
+    /// Upper bound of the usual one-way latency, in milliseconds.
     pub latency_ms: u64,
-    /// Calls of which one way takes up to the caller's whole patience.
+    /// Calls whose one-way latency can reach the caller's timeout.
     pub slow: u32,
     /// Calls that fail at once.
     pub error: u32,
@@ -21,31 +21,31 @@ pub struct CallFaultRates {
     pub reply_lost: u32,
     /// Requests that arrive after their caller gave up.
     pub late: u32,
-    /// Lists of which one half is read later than the other.
+    /// Lists whose two halves are read at different times.
     pub torn: u32,
-    /// Lists of shards that show what was true a while ago.
+    /// Shard lists that show an earlier state.
     pub stale: u32,
     /// Iterators that are refused as too old.
     pub expired: u32,
-    /// Reads that say that their shard has ended and name no children, whether it has or not.
+    /// Reads that report the end of their shard without children, true or not.
     pub false_end: u32,
     /// Writes that arrive a second time, later.
     pub twice: u32,
-    /// Lists and looks of which a row can't be read from then on, for a while.
+    /// Lists and store polls after which one row is unreadable for a while.
     pub spoiled: u32,
     /// Calls that are refused for one of the reasons in `refusals`.
     pub refused: u32,
-    /// Why calls are refused.
+    /// Reasons for refused calls.
     pub refusals: Vec<RefusalKind>,
-    /// Transactions of the store that become visible row by row. No fault: a table of DynamoDB does
-    /// so at any time, and [`Network::clear`](super::Network::clear) leaves it as it is.
+    /// Store transactions that become visible row by row. This is not a fault: a DynamoDB table
+    /// does so at any time, and [`Network::clear`](super::Network::clear) leaves it as it is.
     pub slow_commit: u32,
-    /// Scans of KCL's table that show rows as they were up to a second ago. No fault either.
+    /// Scans of KCL's table that show rows as they were up to a second ago. Not a fault either.
     pub old_scan: u32,
 }
 
 impl CallFaultRates {
-    /// Every call is answered, after a moment.
+    /// Returns rates without faults: every call is answered, after a moment.
     pub fn none() -> Self {
         Self {
             latency_ms: 10,
@@ -68,8 +68,8 @@ impl CallFaultRates {
         }
     }
 
-    /// Some things go wrong and others don't, so that each seed is another kind of bad day: with
-    /// everything at once, one fault hides what another would show.
+    /// Draws random rates with some faults present and others absent, so that seeds differ in kind.
+    /// With all faults at once, one would hide another.
     pub fn random(rng: &mut Rng) -> Self {
         let far = rng.u32(0..3) == 0;
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
@@ -86,15 +86,16 @@ impl CallFaultRates {
         }
     }
 
-    /// A bad day of a stream that is read: lists and iterators can be old as well.
+    /// Draws random rates for a stream that is read: lists can be stale and iterators can expire as
+    /// well.
     pub fn random_stream(rng: &mut Rng) -> Self {
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
         let (stale, expired) = (often(700), often(100));
         Self { stale, expired, ..Self::random(rng) }
     }
 
-    /// The same day, on which reads may err about the end of a shard. Drawn apart, so that the rest
-    /// of the seed is what it is without.
+    /// Adds reads that report a false end of a shard. Uses its own RNG, so that the rest of the
+    /// seed is unchanged.
     #[must_use]
     pub fn with_false_ends(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x6661_6c73_6565_6e64);
@@ -102,7 +103,7 @@ impl CallFaultRates {
         Self { false_end, ..self }
     }
 
-    /// The same day, on which writes may arrive twice. Drawn apart.
+    /// Adds writes that arrive twice. Uses its own RNG.
     #[must_use]
     pub fn with_repeats(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7477_6963_6500_0000);
@@ -110,7 +111,7 @@ impl CallFaultRates {
         Self { twice, ..self }
     }
 
-    /// The same day, on which rows of the store may turn unreadable for a while. Drawn apart.
+    /// Adds store rows that turn unreadable for a while. Uses its own RNG.
     #[must_use]
     pub fn with_unreadable_rows(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7370_6f69_6c65_6400);
@@ -118,7 +119,7 @@ impl CallFaultRates {
         Self { spoiled, ..self }
     }
 
-    /// The same day, on which a service may refuse calls for some of its reasons. Drawn apart.
+    /// Adds refused calls, for some of the service's reasons. Uses its own RNG.
     #[must_use]
     pub fn with_refusals(self, seed: u64, service: Service) -> Self {
         let salt = match service {
@@ -132,7 +133,7 @@ impl CallFaultRates {
         Self { refused, refusals, ..self }
     }
 
-    /// The same day on a store whose transactions may become visible row by row. Drawn apart.
+    /// Adds store transactions that become visible row by row. Uses its own RNG.
     #[must_use]
     pub fn with_slow_commits(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x636f_6d6d_6974_0000);
@@ -140,7 +141,7 @@ impl CallFaultRates {
         Self { slow_commit, ..self }
     }
 
-    /// The same day on a store whose scans may be old. Drawn apart.
+    /// Adds store scans that show old rows. Uses its own RNG.
     #[must_use]
     pub fn with_old_scans(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7363_616e_7300_0000);

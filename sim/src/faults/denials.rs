@@ -1,10 +1,10 @@
-//! Times in which a stream refuses the caller of puts: permissions, credentials, the encryption key.
+//! Periods in which a stream refuses puts: missing permissions, credentials or the encryption key.
 
 use anabranch_local::fault::{FaultEffect, FaultRule, Faults};
 use anabranch_local::op::Operation;
 use fastrand::Rng;
 
-/// How long one lasts, at the most.
+/// Maximum duration of one period, in milliseconds.
 const DENIAL_MS: u64 = 8_000;
 const EFFECTS: [FaultEffect; 4] = [
     FaultEffect::Deny,
@@ -13,27 +13,28 @@ const EFFECTS: [FaultEffect; 4] = [
     FaultEffect::ExpireToken,
 ];
 
-/// When a stream refuses the caller.
+/// Schedule of the periods in which a stream refuses the caller.
 #[derive(Debug)]
 pub struct DenialSchedule {
     rng: Rng,
-    /// From the end of one to the next, half of it on average less. Without it there are none.
+    /// Upper bound of the random pause from the end of one period to the start of the next. `None`:
+    /// no periods at all.
     pause_ms: Option<u64>,
-    /// The rules that stand, and when they go.
+    /// Active rules, and when they are removed.
     standing: Option<([u64; 2], u64)>,
-    /// When the next one begins.
+    /// Start of the next period.
     next_ms: u64,
 }
 
 impl DenialSchedule {
-    /// Draws how often a stream refuses its callers, if it does.
+    /// Draws whether and how often a stream refuses its callers.
     pub fn drawn(mut rng: Rng) -> Self {
         let pause_ms = (rng.u32(0..3) > 0).then(|| rng.u64(4_000..30_000));
         let next_ms = rng.u64(0..DENIAL_MS);
         Self { rng, pause_ms, standing: None, next_ms }
     }
 
-    /// Begins or ends one, if it is time, and says so.
+    /// Starts or ends a period if it is due. Returns a description of the change.
     pub fn step(&mut self, faults: &Faults, now_ms: u64) -> Option<String> {
         let pause_ms = self.pause_ms?;
         match self.standing {
@@ -47,7 +48,7 @@ impl DenialSchedule {
             }
             None if self.next_ms <= now_ms => {
                 let effect = EFFECTS[self.rng.usize(0..EFFECTS.len())];
-                // Not every host of a service knows at once what is allowed.
+                // A service's hosts do not all learn a permission change at once.
                 let probability = if self.rng.bool() { 1.0 } else { self.rng.f64() };
                 let rules = [Operation::PutRecords, Operation::PutRecord].map(|operation| {
                     faults.add(FaultRule {

@@ -1,4 +1,4 @@
-//! What befalls hosts and whole services while faults last.
+//! Faults of hosts and of whole services.
 
 use super::network::{Network, PartialOutage, Service};
 use super::refusal::RefusalKind;
@@ -6,60 +6,61 @@ use crate::history::HostId;
 use fastrand::Rng;
 use std::ops::RangeInclusive;
 
-/// How often things befall the fleet, each as the mean time between two, and how long they last.
+/// Rates of host and service faults, as the mean time between two, and their durations. `None`
+/// means never.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostFaultRates {
-    /// A host dies.
+    /// Host crashes.
     pub crash_every_ms: Option<u64>,
-    /// A host stands still.
+    /// Host freezes.
     pub freeze_every_ms: Option<u64>,
-    /// A host is asked to stop.
+    /// Requests to stop a host.
     pub stop_every_ms: Option<u64>,
-    /// A host is cut off.
+    /// Cuts between a host and both services.
     pub cut_every_ms: Option<u64>,
-    /// The store answers nobody.
+    /// Outages of the store.
     pub outage_every_ms: Option<u64>,
-    /// The stream answers nobody.
+    /// Outages of the stream.
     pub drought_every_ms: Option<u64>,
-    /// A host is cut off from the store alone.
+    /// Cuts between a host and the store alone.
     pub store_cut_every_ms: Option<u64>,
-    /// A host is cut off from the stream alone.
+    /// Cuts between a host and the stream alone.
     pub stream_cut_every_ms: Option<u64>,
-    /// A host stands still and its clock with it.
+    /// Host pauses: the host and its clock stop.
     pub pause_every_ms: Option<u64>,
-    /// The store refuses all calls for one reason.
+    /// Periods in which the store refuses all calls for one reason.
     pub store_refuses_every_ms: Option<u64>,
-    /// The stream refuses all calls for one reason.
+    /// Periods in which the stream refuses all calls for one reason.
     pub stream_refuses_every_ms: Option<u64>,
-    /// How long half of the crashes, freezes, cuts and outages last.
+    /// Duration of half of the crashes, freezes, cuts and outages.
     pub lasts_ms: RangeInclusive<u64>,
-    /// How long the other half lasts.
+    /// Duration of the other half.
     pub or_lasts_ms: RangeInclusive<u64>,
 }
 
-/// One thing that befalls the fleet.
+/// A fault of one host. Durations are in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostFault {
-    /// The host dies, and comes back after a while.
+    /// The host crashes, and starts again after this time.
     Crash(HostId, u64),
-    /// The host stands still for a while.
+    /// The host freezes for this time.
     Freeze(HostId, u64),
-    /// The host stands still for a while, and so does its clock.
+    /// The host freezes for this time, and so does its clock.
     Pause(HostId, u64),
-    /// The host stands still for a while, from the moment on at which it waits for a look at the
-    /// store: what it sees when it goes on is old.
+    /// The host freezes for this time, starting when it next waits for a store poll. The poll's
+    /// result is old when the host resumes.
     FreezeWhilePolling(HostId, u64),
-    /// The host is asked to stop, and comes back a while after it did.
+    /// The host is asked to stop, and starts again this long afterwards.
     Stop(HostId, u64),
 }
 
-/// Shortly before the lease time is over, or just after.
+/// Returns durations from shortly before the lease time to just after it.
 fn near(lease_time_ms: u64) -> RangeInclusive<u64> {
     lease_time_ms * 70 / 100..=lease_time_ms * 102 / 100
 }
 
 impl HostFaultRates {
-    /// Nothing happens.
+    /// Returns rates without faults.
     pub fn none() -> Self {
         Self {
             crash_every_ms: None,
@@ -78,11 +79,11 @@ impl HostFaultRates {
         }
     }
 
-    /// Some things happen and others don't, about every few lease times. Half of them last from a
-    /// moment to three lease times. The other half end shortly before the lease time does, or just
-    /// after: that is where an owner and its watcher can come to differ.
+    /// Draws random rates with some faults present and others absent, each about every few lease
+    /// times. Half of them last up to three lease times. The other half end shortly before or just
+    /// after the lease time, which is where an owner and its observer can disagree.
     pub fn random(rng: &mut Rng, lease_time_ms: u64) -> Self {
-        // Old news in the hands of a watcher is the rarest danger, so a third of the seeds has
+        // A frozen observer with old data is the rarest hazard, so a third of the seeds have
         // nothing else.
         if rng.u32(0..3) == 0 {
             return Self {
@@ -106,14 +107,14 @@ impl HostFaultRates {
         }
     }
 
-    /// As [`HostFaultRates::random`], and the stream may be out too.
+    /// Like [`HostFaultRates::random`], with possible outages of the stream.
     pub fn random_with_stream(rng: &mut Rng, lease_time_ms: u64) -> Self {
         let drought_every_ms = rng.bool().then(|| lease_time_ms * rng.u64(3..20));
         Self { drought_every_ms, ..Self::random(rng, lease_time_ms) }
     }
 
-    /// The same, and hosts may be cut off from one of the two services. Drawn apart, so that the
-    /// rest of the seed is what it is without.
+    /// Adds cuts between a host and one of the two services. Uses its own RNG, so that the rest of
+    /// the seed is unchanged.
     #[must_use]
     pub fn with_lone_cuts(self, seed: u64, lease_time_ms: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x6c6f_6e65_6375_7473);
@@ -124,7 +125,7 @@ impl HostFaultRates {
         Self { store_cut_every_ms, stream_cut_every_ms, lasts_ms, or_lasts_ms, ..self }
     }
 
-    /// The same, and hosts may stand still with their clocks. Drawn apart.
+    /// Adds host pauses, in which the clock stops as well. Uses its own RNG.
     #[must_use]
     pub fn with_pauses(self, seed: u64, lease_time_ms: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7061_7573_6573_0000);
@@ -133,7 +134,7 @@ impl HostFaultRates {
         Self { pause_every_ms, lasts_ms, or_lasts_ms, ..self }
     }
 
-    /// The same, and a service may refuse everything for a while. Drawn apart.
+    /// Adds periods in which a service refuses all calls. Uses its own RNG.
     #[must_use]
     pub fn with_refusals(self, seed: u64, lease_time_ms: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x7265_6675_7361_6c73);
@@ -155,8 +156,8 @@ impl HostFaultRates {
         rng.u64(range.clone())
     }
 
-    /// What befalls hosts within the next `step_ms`. Cuts and outages go to the network at once.
-    /// The newer kinds draw from `apart`, so that a seed without them keeps its story.
+    /// Draws the host faults of the next `step_ms`. Cuts and outages are applied to the network at
+    /// once. Newer kinds of faults draw from `apart`, so that a seed without them is unchanged.
     pub(crate) fn draw(
         &self,
         rng: &mut Rng,

@@ -7,11 +7,11 @@ use std::fmt;
 /// One kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FaultKind {
-    /// A call failed at once; nothing was done.
+    /// A call failed at once without effect.
     Error,
-    /// A call was throttled; nothing was done.
+    /// A call was throttled without effect.
     Throttle,
-    /// A stream began to refuse its callers, or ceased to.
+    /// A stream began or ceased to refuse its callers.
     Denied,
     /// A call took far longer than usual, and was answered.
     Slow,
@@ -23,45 +23,45 @@ pub enum FaultKind {
     Late,
     /// A list mixed rows of two moments that differ.
     TornList,
-    /// A list of shards showed what was true a while ago, and is not now.
+    /// A list of shards showed an earlier state.
     StaleList,
     /// An iterator was refused as too old.
     Expired,
-    /// A read said that its shard has ended and named no children, whether it has or not.
+    /// A read reported the end of its shard without children, true or not.
     FalseEnd,
     /// A call met an outage of the whole store.
     Outage,
     /// A call met an outage of the whole stream service.
     StreamOutage,
-    /// A cut between a host and the services that a call met.
+    /// A call met a cut between a host and both services.
     Cut,
-    /// A cut between a host and the store alone that a call met.
+    /// A call met a cut between a host and the store alone.
     StoreCut,
-    /// A cut between a host and the stream alone that a call met.
+    /// A call met a cut between a host and the stream alone.
     StreamCut,
     /// A request arrived twice.
     Twice,
     /// A transaction of the store became visible row by row.
     SlowCommit,
-    /// A scan showed rows as they were some moments ago.
+    /// A scan showed rows of an earlier moment.
     OldScan,
-    /// A row of the store could not be read for a while.
+    /// A row of the store was unreadable for a while.
     UnreadableRow,
     /// A call was answered as if its stream had been deleted.
     HiddenStream,
-    /// The store refused a call for good.
+    /// The store permanently refused a call.
     StoreRefused(RefusalKind),
-    /// The stream refused a call for good.
+    /// The stream permanently refused a call.
     StreamRefused(RefusalKind),
-    /// A host died.
+    /// A host crashed.
     Crash,
-    /// A host stood still, and came back.
+    /// A host froze, and resumed.
     Freeze,
     /// A handler blocked the thread of its host.
     Blocked,
-    /// A worker began with a lease time of its own.
+    /// A worker started with a different lease time.
     LeaseTime,
-    /// A host stood still and its clock with it, and came back.
+    /// A host and its clock stopped, and resumed.
     Pause,
     /// A host was asked to stop.
     Stop,
@@ -69,7 +69,7 @@ pub enum FaultKind {
     Split,
     /// Two shards were merged.
     Merge,
-    /// Retention passed for all records.
+    /// Retention removed all records.
     Trim,
 }
 
@@ -112,29 +112,29 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// How often each kind of fault was injected.
+/// Number of times each kind of fault was injected.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts(BTreeMap<FaultKind, u64>);
 
 impl FaultCounts {
-    /// Counts one.
+    /// Counts one fault.
     pub fn add(&mut self, fault: FaultKind) {
         *self.0.entry(fault).or_default() += 1;
     }
 
-    /// How often this one was injected.
+    /// Returns how often this kind was injected.
     pub fn of(&self, fault: FaultKind) -> u64 {
         self.0.get(&fault).copied().unwrap_or(0)
     }
 
-    /// Adds all of another count.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (fault, count) in &other.0 {
             *self.0.entry(*fault).or_default() += count;
         }
     }
 
-    /// Each kind that was injected, with its count.
+    /// Iterates over the injected kinds with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (FaultKind, u64)> {
         self.0.iter().map(|(fault, count)| (*fault, *count))
     }

@@ -1,4 +1,4 @@
-//! What goes wrong: between a host and a service, and with hosts themselves.
+//! Fault injection: between hosts and services, and in the hosts themselves.
 
 pub mod kind;
 pub mod refusal;

@@ -1,14 +1,14 @@
-//! Scans of KCL's table that show rows of some moments ago, each of its own moment, as an eventually
-//! consistent scan of DynamoDB does.
+//! Scans of KCL's table that show rows of recent moments, each of its own, as an eventually
+//! consistent DynamoDB scan does.
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Lease, LeaseKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How old a row may be.
+/// Maximum age of a row, in milliseconds.
 pub(super) const OLD_MS: u64 = 1_000;
 
-/// What rows were before their last changes.
+/// States of rows before their recent changes.
 #[derive(Default)]
 pub(super) struct RowHistory(Vec<PastChange>);
 
@@ -19,13 +19,13 @@ struct PastChange {
 }
 
 impl RowHistory {
-    /// Notes what a row was until now.
+    /// Records the state of a row before a change.
     pub(super) fn changes(&mut self, now_ms: u64, key: LeaseKey, before: Option<Box<Lease>>) {
         self.0.retain(|change| now_ms < change.at_ms + OLD_MS);
         self.0.push(PastChange { at_ms: now_ms, key, before });
     }
 
-    /// The rows of a stream, each as it was so many milliseconds ago as `age_ms` says.
+    /// Returns the rows of a stream, each as it was `age_ms()` milliseconds ago.
     pub(super) fn scan(
         &self,
         now_ms: u64,

@@ -1,37 +1,37 @@
-//! Transactions that become visible row by row, as on DynamoDB: a query is not isolated from a
-//! transaction on another partition, so it can show the application's new version with the old row,
-//! or the new row with the old version. The reply comes when all of it is visible, and writes to the
-//! same row are turned away until then.
+//! Transactions that become visible row by row, as on DynamoDB. A query is not isolated from a
+//! transaction on another partition. It can show the application's new version with the old row, or
+//! the new row with the old version. The reply arrives once everything is visible. Until then,
+//! writes to the same row are refused.
 
 use anabranch::lease::StorePoll;
 use anabranch_model::lease::{Lease, LeaseKey, LeaseListing, WorkerId, WorkerRow, Write};
 
-/// A transaction that takes its time.
+/// A transaction that becomes visible in two steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartialCommit {
-    /// For how long only a part of it is visible.
+    /// Duration for which only one part is visible, in milliseconds.
     pub(super) for_ms: u64,
-    /// Whether the row is what comes late. Otherwise it is the version.
+    /// True if the row becomes visible last; otherwise the version does.
     pub(super) row_is_late: bool,
 }
 
 /// A part of a transaction that is not visible yet.
 #[derive(Clone, Debug)]
 pub(super) struct CommitPart {
-    /// Which row the transaction changes.
+    /// Row that the transaction changes.
     pub(super) of: TransactionRow,
-    /// The row as it was before, if that is what is still shown.
+    /// Previous state of the row, if that is still shown. `None`: the previous version is shown.
     pub(super) shown: Option<RowBefore>,
 }
 
-/// Which row a transaction changes.
+/// Row that a transaction changes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum TransactionRow {
     Lease(LeaseKey),
     Worker(WorkerId),
 }
 
-/// A row before a transaction.
+/// State of a row before a transaction.
 #[derive(Clone, Debug)]
 pub(super) enum RowBefore {
     Lease(Option<Box<Lease>>),
@@ -39,7 +39,7 @@ pub(super) enum RowBefore {
 }
 
 impl TransactionRow {
-    /// The row that a write is for, if it is a lease's or a worker's.
+    /// Returns the row that a write changes, if it is a lease or a worker row.
     pub(super) fn of(write: &Write) -> Option<Self> {
         match write {
             Write::Lease { key, .. } => Some(Self::Lease(key.clone())),
@@ -49,7 +49,7 @@ impl TransactionRow {
     }
 }
 
-/// The parts of transactions that are not visible yet, and until when.
+/// Parts of transactions that are not visible yet, each with the time at which it becomes visible.
 #[derive(Default)]
 pub(super) struct PartialCommits(Vec<(u64, CommitPart)>);
 
@@ -58,17 +58,17 @@ impl PartialCommits {
         self.0.push((until_ms, part));
     }
 
-    /// Forgets those that are visible by now.
+    /// Removes the parts that are visible by now.
     pub(super) fn forget(&mut self, now_ms: u64) {
         self.0.retain(|(until_ms, _)| now_ms < *until_ms);
     }
 
-    /// Whether a transaction on the row is under way.
+    /// Returns true while a transaction on the row is in progress.
     pub(super) fn has(&self, row: &TransactionRow) -> bool {
         self.0.iter().any(|(_, part)| part.of == *row)
     }
 
-    /// A look as it is visible.
+    /// Returns the visible state of a store poll.
     pub(super) fn look(&self, mut look: StorePoll) -> StorePoll {
         for (_, part) in &self.0 {
             match &part.shown {
@@ -85,7 +85,7 @@ impl PartialCommits {
         look
     }
 
-    /// A list of leases as it is visible.
+    /// Returns the visible state of a list of leases.
     pub(super) fn list(&self, stream: &str, mut listing: LeaseListing) -> LeaseListing {
         let rows = &mut listing.rows;
         for (_, part) in &self.0 {
@@ -103,7 +103,7 @@ impl PartialCommits {
         listing
     }
 
-    /// A lease as it is visible.
+    /// Returns the visible state of a lease.
     pub(super) fn lease(&self, key: &LeaseKey, row: Option<Lease>) -> Option<Lease> {
         let same = |part: &&CommitPart| matches!(&part.of, TransactionRow::Lease(of) if of == key);
         match self.0.iter().map(|(_, part)| part).find(same).map(|part| &part.shown) {
@@ -112,7 +112,7 @@ impl PartialCommits {
         }
     }
 
-    /// A worker as it is visible.
+    /// Returns the visible state of a worker row.
     pub(super) fn worker(&self, id: &WorkerId, row: Option<WorkerRow>) -> Option<WorkerRow> {
         let same = |part: &&CommitPart| matches!(&part.of, TransactionRow::Worker(of) if of == id);
         match self.0.iter().map(|(_, part)| part).find(same).map(|part| &part.shown) {

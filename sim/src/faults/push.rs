@@ -1,4 +1,5 @@
-//! A subscription behind the network: events arrive at the host's own pace, until the line breaks.
+//! A subscription behind the network: events arrive at the host's own pace until the connection
+//! breaks.
 
 use super::network::HostLink;
 use super::stream::weather;
@@ -12,24 +13,23 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// The pause between two looks for an event.
+/// Pause between two polls for an event, in milliseconds.
 const LOOK_MS: u64 = 25;
 
-/// Who hears of the records that a subscription brings.
+/// Callback for the records that a subscription delivers.
 type RecordObserver = Box<dyn Fn(&[Record]) + Send>;
 
-/// The events of a subscription as one host sees them. The subscription itself is asked again and
-/// again with a waker that wakes nobody: who wakes whom is then no matter of chance.
+/// Events of a subscription as one host receives them. The inner subscription is polled
+/// periodically with a no-op waker, so that the order of wake-ups stays deterministic.
 pub(super) struct FaultySubscription {
-    /// The subscription itself.
+    /// The inner subscription.
     inner: Subscription,
-    /// The way to it.
     link: HostLink,
-    /// Who hears of the records.
+    /// Receives the records that arrive.
     heard: RecordObserver,
-    /// The pause until the next look.
+    /// Pause until the next poll.
     pause: Pin<Box<Sleep>>,
-    /// Whether the line broke.
+    /// True once the connection broke.
     broken: bool,
 }
 

@@ -1,30 +1,29 @@
-//! Refusals: errors of a service after which nothing was done, most of which do not pass by
-//! themselves.
+//! Refusals: errors of a service without any effect, most of which are not transient.
 
 use super::network::Service;
 use anabranch::lease::StoreError;
 use anabranch_model::retry::Fault;
 use std::fmt;
 
-/// Why a service refuses a call.
+/// Reason for which a service refuses a call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RefusalKind {
-    /// The caller may not do this.
+    /// The caller lacks the permission.
     Denied,
-    /// The table, stream or shard does not exist. The simulator says so of ones that do.
+    /// The table, stream or shard does not exist. The simulator reports this for existing ones.
     Missing,
-    /// Another write was in the way.
+    /// Another write was in progress.
     Busy,
     /// The service failed.
     Internal,
-    /// The encryption key can't be used.
+    /// The encryption key is unusable.
     KeyUnusable,
-    /// The request breaks a rule.
+    /// The request is invalid.
     Invalid,
 }
 
 impl RefusalKind {
-    /// The refusals of a service.
+    /// Returns the possible refusals of a service.
     pub fn of(service: Service) -> &'static [Self] {
         match service {
             Service::Store => &[Self::Denied, Self::Missing, Self::Busy],
@@ -34,7 +33,7 @@ impl RefusalKind {
         }
     }
 
-    /// The error of a store.
+    /// Returns the corresponding error of a store.
     pub(super) fn of_store(self) -> StoreError {
         let (store, detail) = ("sim".to_owned(), "the simulator's weather".to_owned());
         match self {
@@ -47,7 +46,7 @@ impl RefusalKind {
         }
     }
 
-    /// The fault of a stream.
+    /// Returns the corresponding fault of a stream.
     pub(super) fn of_stream(self) -> Fault {
         match self {
             Self::Denied => Fault::AccessDenied,

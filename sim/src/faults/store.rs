@@ -19,11 +19,10 @@ use std::task::{Context, Poll, Waker};
 
 /// A lease store as one host reaches it.
 pub struct FaultyStore<S> {
-    /// The store itself. It answers at once; all waiting is the network's.
+    /// The store itself. It answers at once; the network adds all latency.
     inner: Arc<S>,
-    /// The way to it.
     link: HostLink,
-    /// Where writes are noted as they land.
+    /// Records writes when they are applied.
     history: History,
 }
 
@@ -35,12 +34,12 @@ impl<S> Clone for FaultyStore<S> {
 }
 
 impl<S: LeaseStore> FaultyStore<S> {
-    /// The store, reached over `link`.
+    /// Wraps `inner` so that it is reached over `link`.
     pub fn new(inner: Arc<S>, link: HostLink, history: History) -> Self {
         Self { inner, link, history }
     }
 
-    /// The rows of a stream: as they stand, or as a scan shows them.
+    /// Returns the rows of a stream, either current or as a scan shows them.
     async fn rows(&self, stream: &StreamName, scans: bool) -> Result<LeaseListing, StoreError> {
         let _looking = self.link.begin_poll();
         let (stream, link) = (stream.clone(), self.link.clone());
@@ -175,13 +174,13 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
     }
 }
 
-/// A write on its way.
+/// A write in flight.
 struct PendingWrite<S> {
     inner: Arc<S>,
     history: History,
     link: HostLink,
     write: Write,
-    /// How it becomes visible, if not at once.
+    /// Delay until it is fully visible, if any.
     slowly: Option<PartialCommit>,
 }
 
@@ -222,7 +221,7 @@ impl<S: LeaseStore> PendingWrite<S> {
         Ok(outcome)
     }
 
-    /// Whether the row of the write can be read, if it is there.
+    /// Returns an error if the row of the write exists and is unreadable.
     fn reads(&self) -> Result<(), StoreError> {
         let there = match &self.write {
             Write::Lease { key, .. } => at_once(self.inner.get(key))?.is_some(),
@@ -235,7 +234,7 @@ impl<S: LeaseStore> PendingWrite<S> {
         }
     }
 
-    /// Notes what a row of KCL's table is until now, for scans that are old.
+    /// Records the current state of a row of KCL's table, for scans that show old rows.
     fn note_past(&self) -> Result<(), StoreError> {
         if let Write::Lease { key, .. } = &self.write
             && self.inner.layout() == Layout::Kcl
@@ -251,7 +250,7 @@ impl<S: LeaseStore> PendingWrite<S> {
         self.apply()
     }
 
-    /// The version and the row as they stand.
+    /// Returns the current version and row.
     fn current_row(&self) -> Result<(Option<u64>, RowBefore), StoreError> {
         let version = at_once(self.inner.poll())?.version;
         let row = match &self.write {
@@ -267,7 +266,8 @@ impl<S: LeaseStore> PendingWrite<S> {
     }
 }
 
-/// The first half of a list as it was at one moment, the second as it was at a later one.
+/// Returns a list whose first half is from `first` and whose second half is from the later
+/// `second`.
 fn torn_list(first: LeaseListing, second: LeaseListing) -> LeaseListing {
     let Some(middle) = first.rows.get(first.rows.len() / 2).map(|lease| lease.key.clone()) else {
         return second;
@@ -295,7 +295,7 @@ fn trouble<T>(how: &CallResult<Result<T, StoreError>>) -> StoreError {
     }
 }
 
-/// The reply of a call that has nothing to wait for.
+/// Returns the result of a future that is ready at once.
 pub(crate) fn at_once<T>(call: impl Future<Output = T>) -> T {
     match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(reply) => reply,

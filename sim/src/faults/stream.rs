@@ -16,15 +16,14 @@ use std::sync::Arc;
 
 /// A stream as one host reaches it.
 pub struct FaultyStream<A> {
-    /// The stream itself. It answers at once; all waiting is the network's.
+    /// The stream itself. It answers at once; the network adds all latency.
     inner: Arc<A>,
-    /// The way to it.
     link: HostLink,
-    /// Who hears of all records that arrive.
+    /// Receives all records that arrive.
     heard: ArrivalObserver,
 }
 
-/// Who hears of all records that arrive at a host.
+/// Callback for all records that arrive at a host.
 pub type ArrivalObserver = Arc<dyn Fn(&StreamName, &[Record]) + Send + Sync>;
 
 impl<A> Clone for FaultyStream<A> {
@@ -35,12 +34,12 @@ impl<A> Clone for FaultyStream<A> {
 }
 
 impl<A: StreamApi> FaultyStream<A> {
-    /// The stream, reached over `link`.
+    /// Wraps `inner` so that it is reached over `link`.
     pub fn new(inner: Arc<A>, link: HostLink) -> Self {
         Self { inner, link, heard: Arc::new(|_, _| ()) }
     }
 
-    /// Tells `heard` of all records that arrive.
+    /// Reports all records that arrive to `heard`.
     #[must_use]
     pub fn observed_by(mut self, heard: ArrivalObserver) -> Self {
         self.heard = heard;
@@ -70,12 +69,12 @@ impl<A: StreamApi> FaultyStream<A> {
     }
 }
 
-/// The stream that a fan-out consumer is registered with, from its ARN.
+/// Returns the stream that a fan-out consumer is registered with, from its ARN.
 fn stream_of(consumer: &FanOutConsumer) -> StreamName {
     consumer.arn.split('/').nth(1).unwrap_or_default().into()
 }
 
-/// The weather was bad.
+/// Returns the error of an injected fault.
 pub(super) fn weather(fault: Fault, operation: &'static str, target: &str) -> StreamError {
     let detail = "the simulator's weather".to_owned();
     StreamError { fault, operation, target: target.to_owned(), detail, source: None }

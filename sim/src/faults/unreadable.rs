@@ -1,15 +1,15 @@
-//! Rows that are there and can't be read for a while, as if a later version of the library or an
-//! operator had written them. Lists and looks name them; a call for one of them alone fails.
+//! Rows that exist but are unreadable for a while, as if a later version of the library or an
+//! operator had written them. Lists and store polls name them; a call for one of them alone fails.
 
 use super::partial_commits::TransactionRow;
 use anabranch::lease::{StoreError, StorePoll};
 use anabranch_model::lease::{Lease, LeaseListing, UnreadableRow, WorkerRow};
 use std::collections::BTreeMap;
 
-/// What is wrong with such a row.
+/// Reported reason for an unreadable row.
 const WHY: &str = "the simulator spoiled it";
 
-/// The rows that can't be read, and until when.
+/// Unreadable rows, each with the time at which it becomes readable again.
 #[derive(Default)]
 pub(super) struct UnreadableRows(BTreeMap<TransactionRow, u64>);
 
@@ -18,7 +18,7 @@ impl UnreadableRows {
         self.0.insert(row, until_ms);
     }
 
-    /// Forgets those that can be read by now.
+    /// Removes the rows that are readable by now.
     pub(super) fn forget(&mut self, now_ms: u64) {
         self.0.retain(|_, until_ms| now_ms < *until_ms);
     }
@@ -31,7 +31,7 @@ impl UnreadableRows {
         self.0.contains_key(row)
     }
 
-    /// A list as it can be read.
+    /// Moves the unreadable rows of a list to its `unreadable` part.
     pub(super) fn list(&self, mut listing: LeaseListing) -> LeaseListing {
         let is_spoiled = |row: &Lease| self.has(&TransactionRow::Lease(row.key.clone()));
         let (spoiled, rows): (Vec<Lease>, Vec<Lease>) =
@@ -42,7 +42,7 @@ impl UnreadableRows {
         listing
     }
 
-    /// A look as it can be read.
+    /// Moves the unreadable worker rows of a store poll to its `unreadable` part.
     pub(super) fn look(&self, mut look: StorePoll) -> StorePoll {
         let is_spoiled = |row: &WorkerRow| self.has(&TransactionRow::Worker(row.id.clone()));
         let (spoiled, workers): (Vec<WorkerRow>, Vec<WorkerRow>) =
@@ -54,7 +54,7 @@ impl UnreadableRows {
     }
 }
 
-/// The error of a call for a row that can't be read.
+/// Returns the error of a call for an unreadable row.
 pub(super) fn unreadable(row: &TransactionRow) -> StoreError {
     let row = match row {
         TransactionRow::Lease(key) => key.to_string(),

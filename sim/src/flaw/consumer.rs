@@ -1,52 +1,52 @@
-//! What can be broken on purpose around whole consumers. Each flaw lives at one seam: the lease store
-//! ([`store`](super::store)), the stream ([`stream`](super::stream)), or the records on their way to
-//! the handler ([`handling`](super::handler)).
+//! Deliberate flaws around whole consumers. Each flaw is injected at one seam: the lease store
+//! ([`store`](super::store)), the stream ([`stream`](super::stream)), or the records on their way
+//! to the handler ([`handler`](super::handler)).
 
 use std::fmt;
 
 /// One rule of the consumer that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum ConsumerFlaw {
-    /// None is.
+    /// No flaw.
     #[default]
     None,
 
-    // The gate and the first sync.
+    // Start of child shards, and the first sync.
     /// A merged child starts after one of its two parents.
     StartsAfterOneParent,
     /// A parent without a row counts as ended.
     MissingRowCountsAsEnded,
     /// The rows of children start at LATEST.
     ChildAtLatest,
-    /// Of two children one gets no row.
+    /// One of two children gets no row.
     ForgetsAChild,
 
     // Checkpoints.
-    /// Now and then a checkpoint is acknowledged and not stored.
+    /// Some checkpoints are acknowledged but not stored.
     AcksWithoutStoring,
-    /// The moment that LATEST stands for is acknowledged and not stored.
+    /// The timestamp that replaces LATEST is acknowledged but not stored.
     KeepsLatest,
-    /// A checkpoint of unknown fate counts as stored.
+    /// A checkpoint with an unknown outcome counts as stored.
     UnknownCountsAsStored,
-    /// Every lane is stored where the furthest one stands.
+    /// Every lane is stored at the position of the furthest one.
     StoresTheFurthestLane,
-    /// Every lane is stored where the slowest one stands.
+    /// Every lane is stored at the position of the slowest one.
     StoresTheSlowestLane,
-    /// Now and then the end of the shard is stored in place of a checkpoint.
+    /// The end of the shard is sometimes stored in place of a checkpoint.
     EndsTooEarly,
 
     // The coordinator and the hand-over.
     /// A lease is passed on as soon as another worker asks, before its shard is drained.
     PassesBeforeTheDrain,
-    /// A taker takes from a live owner instead of asking.
+    /// A worker takes a lease from a live owner instead of requesting a hand-over.
     TakesFromALiveOwner,
-    /// A fenced worker believes that its beats succeed.
+    /// A fenced worker believes that its heartbeats succeed.
     GoesOnWhenFenced,
     /// One lease is left out of every list.
     HidesALease,
-    /// Nobody asks for a lease.
+    /// No worker requests a lease.
     NeverAsks,
-    /// A session delivers on after its worker took the lease again.
+    /// A session keeps delivering after its worker took the lease again.
     OldSessionGoesOn,
 
     // Fetching.
@@ -54,18 +54,18 @@ pub enum ConsumerFlaw {
     DropsTheLast,
     /// The last record of a pushed event is lost.
     DropsTheLastPushed,
-    /// The records of a reply come in the opposite order.
+    /// The records of a reply arrive in reverse order.
     ReversesAReply,
-    /// The records of a reply come again with the next one.
+    /// The records of a reply are duplicated at the start of the next one.
     RepeatsAReply,
     /// An expired iterator is renewed at LATEST.
     RenewsAtLatest,
-    /// A shard that is read from its oldest record is read from LATEST.
+    /// A shard that is to be read from its oldest record is read from LATEST.
     BeginsAtLatest,
-    /// The end of a shard comes one reply early.
+    /// The end of a shard is reported one reply early.
     EndsOneReplyEarly,
 
-    // Taking aggregates apart.
+    // Deaggregation.
     /// The last record of an aggregate is lost.
     DropsTheLastPart,
     /// Data lose their last bytes.
@@ -76,30 +76,30 @@ pub enum ConsumerFlaw {
     SkipsWhatFailed,
     /// A record counts as done when its handler is called.
     AcksBeforeItIsDone,
-    /// Now and then a record is not handed to the handler.
+    /// Some records are not handed to the handler.
     SkipsARecord,
-    /// Now and then a record is handed to the handler twice.
+    /// Some records are handed to the handler twice.
     DeliversTwice,
-    /// Now and then two records of a lane change places.
+    /// Some neighbouring records of a lane are swapped.
     SwapsNeighbours,
-    /// The byte budget is not kept.
+    /// The byte budget is ignored.
     IgnoresItsBudget,
 
     // Dead letters.
-    /// Now and then a dead letter is acknowledged and not stored.
+    /// Some dead letters are acknowledged but not stored.
     LosesDeadLetter,
-    /// Now and then a dead letter is stored without its last bytes.
+    /// Some dead letters are stored without their last bytes.
     CutsDeadLetter,
 
-    // Effects exactly once.
+    // Exactly-once effects.
     /// The effects of a transaction stay although its checkpoint is refused.
     KeepsRefusedEffects,
-    /// A transaction asks neither for its lease nor for the checkpoint that it replaces.
+    /// A transaction checks neither its lease nor the checkpoint that it replaces.
     CommitsOverAnyRow,
 }
 
 impl ConsumerFlaw {
-    /// Every flaw.
+    /// All flaws.
     pub const ALL: [Self; 35] = [
         Self::StartsAfterOneParent,
         Self::MissingRowCountsAsEnded,
@@ -138,7 +138,7 @@ impl ConsumerFlaw {
         Self::CommitsOverAnyRow,
     ];
 
-    /// The flaw of that name.
+    /// Returns the flaw with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|flaw| flaw.to_string() == name)
     }

@@ -1,5 +1,5 @@
-//! Between the consumer and its handler: what the handler gets and what comes back of it, as if one
-//! of the rules before it were broken.
+//! Flaws between the consumer and its handler: they alter the handler's input and result, as if one
+//! of the earlier rules were broken.
 
 use super::consumer::ConsumerFlaw;
 use anabranch::consumer::{Batch, Delivery, HandlerError};
@@ -10,42 +10,42 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
-/// A flaw that shows now and then shows at one record in so many.
+/// An intermittent flaw affects one in this many records.
 const NOW_AND_THEN: u64 = 8;
 
-/// The way from one life's consumer to its handler.
+/// Applies a flaw between the consumer of one worker run and its handler.
 #[derive(Debug)]
 pub struct FlawedHandler {
     /// The broken rule.
     flaw: ConsumerFlaw,
-    /// The sessions of each shard.
+    /// Sessions of each shard.
     sessions: Mutex<BTreeMap<Arc<LeaseKey>, TermSessions>>,
-    /// Calls that run on after their record was acknowledged.
+    /// Calls that still run after their record was acknowledged.
     early: Mutex<JoinSet<Result<(), HandlerError>>>,
 }
 
-/// The sessions of one shard, by the terms under which they deliver.
+/// Sessions of one shard, by their lease terms.
 #[derive(Debug, Default)]
 struct TermSessions {
-    /// The term of the newest.
+    /// Term of the newest session.
     newest: Option<u64>,
-    /// The term of the session before it.
+    /// Term of the session before it.
     before: Option<u64>,
-    /// The furthest record that any of them delivered.
+    /// Furthest record that any of them delivered.
     furthest: Option<Position>,
-    /// Counts the deliveries of the newest, or all batches.
+    /// Number of deliveries of the newest session, or of all batches.
     count: u64,
-    /// A record that waits until another one was handled.
+    /// A record that is held back until another one was handled.
     waits: Option<Delivery>,
 }
 
 impl FlawedHandler {
-    /// The way of a new life.
+    /// Creates the state of a new worker run.
     pub fn new(flaw: ConsumerFlaw) -> Self {
         Self { flaw, sessions: Mutex::default(), early: Mutex::default() }
     }
 
-    /// The deliveries that the handler gets in place of this one, in order.
+    /// Returns the deliveries that the handler gets in place of this one, in order.
     pub fn given(&self, mut delivery: Delivery) -> Vec<Delivery> {
         if self.flaw == ConsumerFlaw::None {
             return vec![delivery];
@@ -60,7 +60,7 @@ impl FlawedHandler {
         let shows = sessions.count.is_multiple_of(NOW_AND_THEN);
         match self.flaw {
             ConsumerFlaw::OldSessionGoesOn => {
-                // The session before is still there, and further ahead than the newest.
+                // The previous session is still there, and is ahead of the newest.
                 let at = Some(delivery.position());
                 if at > sessions.furthest {
                     sessions.furthest = at;
@@ -78,7 +78,7 @@ impl FlawedHandler {
         }
     }
 
-    /// The batch that the handler gets in place of this one.
+    /// Returns the batch that the handler gets in place of this one.
     pub fn given_batch(&self, mut batch: Batch) -> Batch {
         let mut sessions = self.sessions();
         let sessions = sessions.entry(Arc::clone(&batch.shard)).or_default();
@@ -96,7 +96,7 @@ impl FlawedHandler {
         batch
     }
 
-    /// What the consumer hears of a call of the handler.
+    /// Returns the result of a handler call as the consumer sees it.
     pub async fn handler_result(
         &self,
         call: impl Future<Output = Result<(), HandlerError>> + Send + 'static,
@@ -113,7 +113,7 @@ impl FlawedHandler {
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, TermSessions>> {
-        // Each change is a few plain assignments, so a panic leaves no half of one.
+        // Each change is a few plain assignments, so a panic leaves no partial change.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! What can be broken on purpose, to see that the checkers would notice.
+//! Deliberate flaws, which show that the checkers detect them.
 //!
-//! The library has no switches for this. A flaw lives at a seam: in the rules of the store
-//! ([`rules`]), in what passes between a worker and the store ([`worker`]), or in the reader, which
-//! asks [`WorkerFlaws`] whether it goes on where the library said stop.
+//! The library has no switches for this. A flaw is injected at a seam: in the rules of the store
+//! ([`rules`]), between a worker and the store ([`worker`]), or in the reader, which asks
+//! [`WorkerFlaws`] whether it continues where the library said stop.
 
 pub mod rules;
 pub mod reused_id;
@@ -21,38 +21,40 @@ pub use worker::{FlawedWorkerStore, WorkerFlaws};
 
 use std::fmt;
 
-/// One thing that is broken.
+/// One rule of the lease protocol that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum LeaseFlaw {
-    /// Nothing is.
+    /// No flaw.
     #[default]
     None,
-    /// A take does not look at the term.
+    /// A take ignores the term.
     SkipsTermCheck,
-    /// The owner goes on past its deadline, beats on, and stops only when a beat is refused.
+    /// The owner continues past its deadline, keeps sending heartbeats, and stops only when one is
+    /// refused.
     RenewsAfterExpiry,
-    /// A silent owner's leases are taken without the fence.
+    /// The leases of a silent owner are taken without fencing it.
     TakesWithoutFence,
-    /// The fence asks for the counter as read just now.
+    /// The fence expects the counter as read just now.
     FencesNewerCounter,
-    /// The own deadline counts from the reply to the beat.
+    /// The worker's own deadline counts from the reply to the heartbeat.
     DeadlineFromReply,
-    /// A read-back looks at the counter, not at owner and content.
+    /// A read-back compares only the counter, not the owner and content.
     ReadBackComparesCounterOnly,
-    /// A taker takes from an owner whose heart beats, instead of asking for the lease.
+    /// A worker takes from an owner that sends heartbeats, instead of requesting a hand-over.
     TakesFromLiveOwner,
-    /// A checkpoint does not look at the one that it replaces.
+    /// A checkpoint ignores the one that it replaces.
     CheckpointSkipsWhatItReplaces,
-    /// The owner delivers on under the term of a pass or release that it sent, until the reply.
+    /// The owner keeps delivering under the term of a hand-over or release that it sent, until the
+    /// reply.
     DeliversAfterHandOver,
     /// A worker joins again under its old id.
     ReusesWorkerId,
-    /// A worker is watched for the lease time of its watcher, not for its own.
+    /// A worker is watched for the lease time of its observer, not for its own.
     UsesOwnLeaseTime,
 }
 
 impl LeaseFlaw {
-    /// Every flaw.
+    /// All flaws.
     pub const ALL: [Self; 11] = [
         Self::SkipsTermCheck,
         Self::RenewsAfterExpiry,
@@ -67,7 +69,7 @@ impl LeaseFlaw {
         Self::UsesOwnLeaseTime,
     ];
 
-    /// The flaw of that name.
+    /// Returns the flaw with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|flaw| flaw.to_string() == name)
     }

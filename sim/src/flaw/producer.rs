@@ -1,4 +1,4 @@
-//! What can be broken on purpose around producers, and the stream as such a producer reaches it.
+//! Deliberate flaws around producers, and the stream as a flawed producer reaches it.
 
 use anabranch::stream::api::{
     FanOutConsumer, FetchedRecords, Placement, PutEntry, PutEntryResult, ReadFrom, ShardFilter,
@@ -11,37 +11,37 @@ use anabranch_model::sequence::SequenceNumber;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A flaw that shows now and then shows at one request in so many.
+/// An intermittent flaw affects one in this many requests.
 const NOW_AND_THEN: u64 = 5;
 
-/// What is wrong on purpose, to see that the checkers notice.
+/// One rule of the producer that is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ProducerFlaw {
-    /// Nothing.
+    /// No flaw.
     #[default]
     None,
-    /// Containers of a shard go side by side.
+    /// Kinesis records of one shard are sent concurrently.
     NoOrder,
-    /// Keys go on behind a hole.
+    /// Keys continue behind a failed record.
     GoOn,
     /// A request is answered first and sent after the next one.
     SendsLate,
-    /// What was refused is called placed.
+    /// A refused record is reported as placed.
     PlacedForRefused,
-    /// The last entry of a request is called placed and never sent.
+    /// The last entry of a request is reported as placed and never sent.
     LosesAnEntry,
-    /// What was refused is sent once more, after its outcome.
+    /// A refused record is sent once more, after its outcome.
     SendsWhatItGaveUp,
     /// A request whose reply was lost counts as never sent.
     LostReplyIsARefusal,
-    /// A container goes to another shard than its keys belong to.
+    /// A Kinesis record goes to another shard than its keys belong to.
     Misroutes,
-    /// An outcome is told twice.
+    /// An outcome is published twice.
     CompletesTwice,
 }
 
 impl ProducerFlaw {
-    /// Everything that can be wrong.
+    /// All flaws.
     pub const ALL: [Self; 9] = [
         Self::NoOrder,
         Self::GoOn,
@@ -54,12 +54,12 @@ impl ProducerFlaw {
         Self::CompletesTwice,
     ];
 
-    /// The one of that name.
+    /// Returns the flaw with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|wrong| wrong.to_string() == name)
     }
 
-    /// Whether it shows only where records are given up.
+    /// Returns true if the flaw shows only where records are given up.
     pub fn needs_deadline(self) -> bool {
         matches!(self, Self::GoOn | Self::SendsWhatItGaveUp | Self::LostReplyIsARefusal)
     }
@@ -82,29 +82,28 @@ impl fmt::Display for ProducerFlaw {
     }
 }
 
-/// A stream that does not quite do what its producer asks.
+/// A stream that carries out its producer's requests incorrectly.
 #[derive(Debug)]
 pub struct FlawedProducerStream<A> {
-    /// The stream.
     inner: A,
-    /// What is wrong.
+    /// The broken rule.
     wrong: ProducerFlaw,
-    /// What it remembers.
+    /// State that the flaw needs across requests.
     memory: Mutex<FlawMemory>,
 }
 
 #[derive(Debug, Default)]
 struct FlawMemory {
-    /// Counts requests.
+    /// Number of requests so far.
     requests: u64,
-    /// Where something was placed before.
+    /// Placement of an earlier record.
     placed: Option<Placement>,
-    /// Entries that are to be sent later.
+    /// Entries to be sent later.
     later: Vec<PutEntry>,
 }
 
 impl<A: StreamApi> FlawedProducerStream<A> {
-    /// The stream, with something wrong or nothing.
+    /// Wraps a stream with one flaw or none.
     pub fn new(inner: A, wrong: ProducerFlaw) -> Self {
         Self { inner, wrong, memory: Mutex::default() }
     }
@@ -168,7 +167,7 @@ impl<A: StreamApi> FlawedProducerStream<A> {
     }
 
     fn memory(&self) -> MutexGuard<'_, FlawMemory> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves no partial change.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

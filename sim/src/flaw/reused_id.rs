@@ -1,21 +1,21 @@
-//! One name for every join: what a worker sends goes out under its old id, and what comes back is
-//! shown under the id that it believes to have.
+//! One worker id for every join: outgoing calls carry the old id, and replies show the id that the
+//! worker believes it has.
 
 use anabranch_model::lease::{
     HandOver, Lease, LeaseChange, StoredRow, WorkerChange, WorkerId, WorkerRow, Write, WriteOutcome,
 };
 use std::collections::BTreeSet;
 
-/// The old id of a host, and what its worker believes.
+/// The old id of a host, and the ids that its worker believes it has.
 #[derive(Clone, Debug)]
 pub(super) struct ReusedWorkerId {
-    /// The id that the store sees.
+    /// Id that the store sees.
     old: WorkerId,
-    /// The ids under which this life has joined.
+    /// Ids under which this worker run has joined.
     believed: BTreeSet<WorkerId>,
     /// The last of them.
     now: Option<WorkerId>,
-    /// Where the counter of the row stood at the last join, which the worker believes to be 0.
+    /// Counter of the row at the last join. The worker believes that it was 0.
     offset: u64,
 }
 
@@ -25,24 +25,24 @@ impl ReusedWorkerId {
         Self { old, believed: BTreeSet::new(), now: None, offset: 0 }
     }
 
-    /// The id that the store sees.
+    /// Returns the id that the store sees.
     pub(super) fn old(&self) -> &WorkerId {
         &self.old
     }
 
-    /// Whether this is an id of this life.
+    /// Returns true for an id of this worker run.
     pub(super) fn is_mine(&self, id: &WorkerId) -> bool {
         self.believed.contains(id)
     }
 
-    /// The worker joins under `id`, while the counter of its row stands at `offset`.
+    /// Registers a join under `id`, while the counter of the worker's row is at `offset`.
     pub(super) fn join(&mut self, id: &WorkerId, offset: u64) {
         self.believed.insert(id.clone());
         self.now = Some(id.clone());
         self.offset = offset;
     }
 
-    /// A write as the store gets it.
+    /// Translates a write for the store.
     pub(super) fn outgoing(&self, write: &Write) -> Write {
         let mut write = write.clone();
         match &mut write {
@@ -75,7 +75,7 @@ impl ReusedWorkerId {
         write
     }
 
-    /// An outcome as the worker gets it.
+    /// Translates an outcome for the worker.
     pub(super) fn incoming(&self, outcome: WriteOutcome) -> WriteOutcome {
         match outcome {
             WriteOutcome::Done(stored) => WriteOutcome::Done(self.stored(stored)),
@@ -86,7 +86,7 @@ impl ReusedWorkerId {
         }
     }
 
-    /// A row as the worker gets it.
+    /// Translates a row for the worker.
     pub(super) fn stored(&self, stored: StoredRow) -> StoredRow {
         match stored {
             StoredRow::Lease(row) => StoredRow::Lease(Box::new(self.lease(*row))),
@@ -95,7 +95,7 @@ impl ReusedWorkerId {
         }
     }
 
-    /// A lease as the worker gets it.
+    /// Translates a lease row for the worker.
     pub(super) fn lease(&self, mut row: Lease) -> Lease {
         if let Some(owner) = &mut row.owner {
             self.back(owner);
@@ -106,7 +106,7 @@ impl ReusedWorkerId {
         row
     }
 
-    /// A worker's row as the worker gets it.
+    /// Translates a worker row for the worker.
     pub(super) fn worker(&self, mut row: WorkerRow) -> WorkerRow {
         if row.id == self.old {
             row.counter = row.counter.saturating_sub(self.offset);

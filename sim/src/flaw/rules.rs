@@ -1,4 +1,4 @@
-//! A memory store, one rule of which may be broken.
+//! A memory store that may break one of its rules.
 
 use super::LeaseFlaw;
 use crate::faults::store::at_once;
@@ -11,24 +11,25 @@ use anabranch_model::lease::{
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A memory store, one rule of which may be broken.
+/// A memory store that may break one of its rules.
 #[derive(Debug)]
 pub struct FlawedRulesStore {
     /// The rows.
     inner: MemoryStore,
-    /// What is broken.
+    /// The broken rule.
     flaw: LeaseFlaw,
-    /// Checkpoints that were stored whatever they replaced. They stand before those of the rows.
+    /// Checkpoints that were stored without regard to the ones they replaced. They take precedence
+    /// over those of the rows.
     checkpoints: Mutex<BTreeMap<LeaseKey, Checkpoint>>,
 }
 
 impl FlawedRulesStore {
-    /// The store, with one flaw or none.
+    /// Wraps a store with one flaw or none.
     pub fn new(inner: MemoryStore, flaw: LeaseFlaw) -> Self {
         Self { inner, flaw, checkpoints: Mutex::default() }
     }
 
-    /// All leases of a stream as they stand.
+    /// Returns all leases of a stream as the store shows them.
     pub fn leases(&self, stream: &StreamName) -> Vec<Lease> {
         self.inner.snapshot().leases(stream).map(|lease| self.shown(lease.clone())).collect()
     }
@@ -40,7 +41,7 @@ impl FlawedRulesStore {
         {
             match (self.flaw, change) {
                 (LeaseFlaw::SkipsTermCheck, LeaseChange::Take { term, .. }) => *term = row.term,
-                // In KCL's layout the counter is all that fences a checkpoint.
+                // In KCL's layout only the counter fences a checkpoint.
                 (LeaseFlaw::SkipsTermCheck, LeaseChange::Checkpoint { term, .. })
                     if self.layout() == Layout::Kcl =>
                 {
@@ -97,7 +98,7 @@ impl FlawedRulesStore {
     }
 
     fn checkpoints(&self) -> MutexGuard<'_, BTreeMap<LeaseKey, Checkpoint>> {
-        // Each change is one assignment, so a panic leaves no half of one.
+        // Each change is one assignment, so a panic leaves no partial change.
         self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

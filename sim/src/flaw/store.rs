@@ -1,4 +1,4 @@
-//! A store as a consumer with a broken rule sees it: what passes between them is bent.
+//! A lease store as a flawed consumer sees it: calls and replies are altered.
 
 use super::consumer::ConsumerFlaw;
 use anabranch::lease::{LeaseStore, StoreError, StorePoll};
@@ -13,28 +13,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A flaw that shows now and then shows at one write in so many.
+/// An intermittent flaw affects one in this many writes.
 const NOW_AND_THEN: u64 = 4;
 
-/// A store that may show what is not so.
+/// A lease store whose replies may be false.
 #[derive(Debug)]
 pub struct FlawedStore<S> {
-    /// The store.
     inner: S,
     /// The broken rule.
     flaw: ConsumerFlaw,
-    /// The ids under which this life has joined.
+    /// Ids under which this worker run has joined.
     mine: Mutex<BTreeSet<WorkerId>>,
-    /// The leases of this life as it saw them last, for one that believes to have them still.
+    /// Leases of this worker run as it last saw them, for one that believes that it still holds
+    /// them.
     believed: Mutex<BTreeMap<LeaseKey, Lease>>,
-    /// Whether it was fenced.
+    /// True once the worker was fenced.
     fenced: AtomicBool,
-    /// Counts the writes that the flaw is about.
+    /// Number of writes that the flaw applies to.
     writes: AtomicU64,
 }
 
 impl<S: LeaseStore> FlawedStore<S> {
-    /// The store, with one flaw or none.
+    /// Wraps a store with one flaw or none.
     pub fn new(inner: S, flaw: ConsumerFlaw) -> Self {
         Self {
             inner,
@@ -46,7 +46,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         }
     }
 
-    /// The broken rule.
+    /// Returns the broken rule.
     pub(crate) fn flaw(&self) -> ConsumerFlaw {
         self.flaw
     }
@@ -71,7 +71,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         row
     }
 
-    /// A lease of this life as it was before the worker was fenced.
+    /// Returns a lease of this worker run as it was before the worker was fenced.
     fn as_believed(&self, row: Lease) -> Lease {
         let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
         if self.fenced.load(Ordering::Relaxed) {
@@ -85,7 +85,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         row
     }
 
-    /// Whether this is one of the writes at which the flaw shows.
+    /// Returns true if the flaw affects this write.
     fn now_and_then(&self) -> bool {
         self.writes.fetch_add(1, Ordering::Relaxed) % NOW_AND_THEN == NOW_AND_THEN - 1
     }
@@ -94,7 +94,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         self.mine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The row as it would be if a checkpoint had been stored.
+    /// Returns the outcome as if the checkpoint had been stored.
     async fn as_if_stored(
         &self,
         key: &LeaseKey,
@@ -112,7 +112,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         })
     }
 
-    /// Passes on at once what others have asked for.
+    /// Hands over at once all leases that other workers have requested.
     async fn pass_at_once(&self, rows: &[Lease]) {
         for row in rows {
             let (Some(owner), HandOver::Requested { taker }) = (&row.owner, &row.hand_over) else {
@@ -126,7 +126,8 @@ impl<S: LeaseStore> FlawedStore<S> {
         }
     }
 
-    /// The write as the flaw has it sent, or the answer that it gives itself.
+    /// Returns the write that is sent instead, or the outcome that the flaw reports without a
+    /// write.
     async fn flawed_write(&self, write: &Write) -> Result<Result<Write, WriteOutcome>, StoreError> {
         use ConsumerFlaw as Flaw;
         let Write::Lease { key, change, nonce } = write else { return Ok(Ok(write.clone())) };
@@ -183,7 +184,7 @@ impl<S: LeaseStore> FlawedStore<S> {
         })
     }
 
-    /// The outcome as the flaw has it seen.
+    /// Returns the outcome that the worker sees.
     async fn flawed_outcome(
         &self,
         write: &Write,
@@ -222,7 +223,7 @@ fn is_moment(checkpoint: &Checkpoint) -> bool {
     matches!(checkpoint.lowest(), Position::AtTimestamp(_))
 }
 
-/// A row at its end for a shard that has none.
+/// Returns a row at its end for a shard that has no row.
 fn ended(key: &LeaseKey) -> Lease {
     let new = NewLease {
         shard: key.shard.clone(),
@@ -234,7 +235,7 @@ fn ended(key: &LeaseKey) -> Lease {
     Lease { checkpoint, ..new.into_lease(&key.stream) }
 }
 
-/// Rows at their end for the parents that have none.
+/// Returns rows at their end for the parents that have no row.
 fn ended_parents(rows: &[Lease]) -> Vec<Lease> {
     let keys: BTreeSet<&LeaseKey> = rows.iter().map(|row| &row.key).collect();
     let parents = rows.iter().flat_map(|row| {
@@ -244,7 +245,7 @@ fn ended_parents(rows: &[Lease]) -> Vec<Lease> {
     missing.iter().map(ended).collect()
 }
 
-/// Whether this is the second of two children.
+/// Returns true if this is the second of two children.
 fn forgets(new: &NewLease) -> bool {
     let number = new.shard.as_str().chars().last().and_then(|digit| digit.to_digit(10));
     !new.parents.is_empty() && number.is_some_and(|number| number % 2 == 1)

@@ -1,4 +1,4 @@
-//! A stream as a consumer with a broken rule sees it: what comes of it is bent.
+//! A stream as a flawed consumer sees it: replies are altered.
 
 use super::consumer::ConsumerFlaw;
 use anabranch::stream::api::{
@@ -20,32 +20,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-/// A flaw that shows now and then shows at one dead letter in so many.
+/// An intermittent flaw affects one in this many dead letters.
 const NOW_AND_THEN: u64 = 3;
 
-/// A stream that may give what is not so.
+/// A stream whose replies may be false.
 #[derive(Debug)]
 pub struct FlawedStream<A> {
-    /// The stream.
     inner: A,
     /// The broken rule.
     flaw: ConsumerFlaw,
-    /// Whether an iterator was refused as too old, and none was asked for since.
+    /// True if an iterator was refused as too old, and none was requested since.
     expired: AtomicBool,
-    /// The records that each iterator's reply is to begin with.
+    /// Records with which the next reply of each iterator begins.
     again: Mutex<BTreeMap<Arc<str>, Vec<Record>>>,
-    /// Counts the dead letters.
+    /// Number of dead letters.
     letters: AtomicU64,
 }
 
 impl<A: StreamApi> FlawedStream<A> {
-    /// The stream, with one flaw or none.
+    /// Wraps a stream with one flaw or none.
     pub fn new(inner: A, flaw: ConsumerFlaw) -> Self {
         let (expired, letters) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { inner, flaw, expired, again: Mutex::default(), letters }
     }
 
-    /// Whether this is one of the dead letters at which the flaw shows.
+    /// Returns true if the flaw affects this dead letter.
     fn now_and_then(&self) -> bool {
         self.letters.fetch_add(1, Ordering::Relaxed) % NOW_AND_THEN == NOW_AND_THEN - 1
     }
@@ -92,14 +91,14 @@ impl<A: StreamApi> FlawedStream<A> {
     }
 }
 
-/// A plain record without its last bytes. An aggregate would only no longer be one.
+/// Truncates a plain record. An aggregate is left alone: truncated, it would no longer be one.
 fn cut(record: &mut Record) {
     if let DecodedAggregate::Plain(_) = decode(record, HashRange::ALL) {
         record.data.truncate(record.data.len().saturating_sub(3));
     }
 }
 
-/// An aggregate without its last record.
+/// Returns an aggregate without its last record.
 fn without_the_last(record: Record) -> Record {
     let DecodedAggregate::Records(parts) = decode(&record, HashRange::ALL) else { return record };
     let parts: Vec<UserRecord> = parts.collect();
@@ -115,14 +114,14 @@ fn without_the_last(record: Record) -> Record {
         };
         builder.add_within(&entry, usize::MAX);
     }
-    // One record alone goes without an aggregate, and has no place inside one.
+    // A single record is sent without an aggregate, and has no index inside one.
     match builder.close().filter(|_| kept.len() > 1) {
         Some(container) => Record { data: container.seal().data, ..record },
         None => record,
     }
 }
 
-/// A subscription of which the last record of each event is lost.
+/// A subscription that loses the last record of each event.
 struct ShortenedSubscription(Subscription);
 
 impl Stream for ShortenedSubscription {

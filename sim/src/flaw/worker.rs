@@ -1,4 +1,4 @@
-//! A worker with a bad habit: what passes between it and the store is bent, or its reader goes on.
+//! A flawed worker: its calls to the store and their replies are altered, or its reader continues.
 
 use super::LeaseFlaw;
 use super::reused_id::ReusedWorkerId;
@@ -13,50 +13,51 @@ use anabranch_model::lease::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one life of a worker has seen go by, for readers that go on where they should stop.
+/// Observations of one worker run, for readers that continue where they should stop.
 #[derive(Debug)]
 pub struct WorkerFlaws {
-    /// What is broken.
+    /// The broken rule.
     flaw: LeaseFlaw,
-    /// The lease time.
+    /// Lease time, in milliseconds.
     lease_time_ms: u64,
-    /// The beats of each id.
+    /// Heartbeats of each worker id.
     beats: Mutex<BTreeMap<WorkerId, BeatLog>>,
-    /// The terms of which a pass or a release was answered.
+    /// Terms of which a hand-over or a release was answered.
     given: Mutex<BTreeSet<(LeaseKey, u64)>>,
 }
 
-/// The beats of one id.
+/// Heartbeats of one worker id.
 #[derive(Clone, Copy, Debug, Default)]
 struct BeatLog {
-    /// The counter as last answered.
+    /// Last answered counter.
     counter: u64,
-    /// When the last successful one was answered, by the worker's clock.
+    /// Time of the reply to the last successful heartbeat, by the worker's clock.
     answered_ms: u64,
-    /// When one was last sent again past the deadline.
+    /// Time at which one was last sent after the deadline.
     renewed_ms: u64,
-    /// Whether one was refused.
+    /// True once one was refused.
     refused: bool,
 }
 
 impl WorkerFlaws {
-    /// The habits of a new life.
+    /// Creates the state of a new worker run.
     pub fn new(flaw: LeaseFlaw, lease_time_ms: u64) -> Arc<Self> {
         let (beats, given) = (Mutex::default(), Mutex::default());
         Arc::new(Self { flaw, lease_time_ms, beats, given })
     }
 
-    /// Whether a reader goes on although its grip is lost.
+    /// Returns true if a reader continues although its lease is lost.
     pub fn ignores_lost_lease(&self) -> bool {
         matches!(self.flaw, LeaseFlaw::RenewsAfterExpiry | LeaseFlaw::DeadlineFromReply)
     }
 
-    /// Whether a reader goes on although it has finished.
+    /// Returns true if a reader continues although it has finished.
     pub fn ignores_hand_over(&self) -> bool {
         self.flaw == LeaseFlaw::DeliversAfterHandOver
     }
 
-    /// Whether a reader may deliver, by the library's word and by the broken rule.
+    /// Returns true if a reader may deliver, according to the library (`grip_says`) and the broken
+    /// rule.
     pub fn may_deliver(&self, hold: &LeaseToken, grip_says: bool, now_ms: u64) -> bool {
         let beats = self.beats().get(&hold.owner).copied().unwrap_or_default();
         match self.flaw {
@@ -70,13 +71,13 @@ impl WorkerFlaws {
         }
     }
 
-    /// Whether a reader still delivers under a hold that it has let go of.
+    /// Returns true if a reader still delivers under a lease token that it has released.
     pub fn goes_on(&self, hold: &LeaseToken, let_go_ms: u64, now_ms: u64) -> bool {
         let given = self.given().contains(&(hold.key.clone(), hold.term));
         self.ignores_hand_over() && !given && now_ms < let_go_ms + self.lease_time_ms / 2
     }
 
-    /// Beats on under an id whose time is over. Returns whether the reader may go on.
+    /// Sends heartbeats under an expired id. Returns true if the reader may continue.
     pub async fn renew<S: LeaseStore>(&self, store: &S, id: &WorkerId, now_ms: u64) -> bool {
         let counter = {
             let mut all = self.beats();
@@ -139,23 +140,22 @@ impl WorkerFlaws {
     }
 }
 
-/// A store as a worker with a bad habit uses it.
+/// A store as a flawed worker uses it.
 #[derive(Debug)]
 pub struct FlawedWorkerStore<S> {
     /// The store as others use it.
     inner: S,
-    /// What this life has seen go by.
+    /// Observations of this worker run.
     habits: Arc<WorkerFlaws>,
-    /// The worker's clock.
     clock: Clock,
-    /// Workers that this one believes to have fenced.
+    /// Workers that this one believes that it has fenced.
     believed_fenced: Mutex<BTreeSet<WorkerId>>,
-    /// The host's old id, under which every life joins.
+    /// The host's old id, under which every worker run joins.
     id: Mutex<ReusedWorkerId>,
 }
 
 impl<S: LeaseStore> FlawedWorkerStore<S> {
-    /// The store as the worker `name` uses it in one life.
+    /// Wraps the store for one run of the worker `name`.
     pub fn new(inner: S, habits: Arc<WorkerFlaws>, clock: Clock, name: &str) -> Self {
         let id = Mutex::new(ReusedWorkerId::new(name));
         Self { inner, habits, clock, believed_fenced: Mutex::default(), id }
@@ -214,7 +214,7 @@ impl<S: LeaseStore> FlawedWorkerStore<S> {
         }
     }
 
-    /// Sends under the host's old id. A join finds its row there and goes on with it.
+    /// Sends under the host's old id. A join finds its row there and continues with it.
     async fn send_as_before(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match write {
             Write::Worker { id, change: WorkerChange::Join { .. }, .. } => {
@@ -225,7 +225,7 @@ impl<S: LeaseStore> FlawedWorkerStore<S> {
                     return Ok(WriteOutcome::Done(StoredRow::Worker(self.id().worker(row))));
                 }
             }
-            // A worker that buries an older join of its own would bury itself.
+            // A worker that fences an older join of its own would fence itself.
             Write::Worker { id, change: WorkerChange::Fence { .. }, .. }
                 if self.id().is_mine(id) =>
             {
@@ -307,7 +307,8 @@ impl<S: LeaseStore> LeaseStore for FlawedWorkerStore<S> {
     }
 }
 
-/// The row with this write's name on it, if its counter is what the write would have made it.
+/// Returns the row with this write's nonce if its counter has the value that the write would have
+/// produced.
 fn by_the_counter(write: &Write, stored: StoredRow) -> StoredRow {
     let (Write::Lease { change, nonce, .. }, StoredRow::Lease(mut row)) = (write, stored.clone())
     else {

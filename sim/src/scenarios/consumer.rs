@@ -1,4 +1,5 @@
-//! Consumers: whole fleets under random faults, with at least one reshard and one crash each.
+//! Consumer scenario: whole fleets under random faults, with at least one reshard and one crash
+//! each.
 
 use super::consumer_scenario::{ConsumerScenario, ScenarioSettings};
 use super::report::SeedReport;
@@ -15,16 +16,16 @@ use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
 
-/// How long faults last.
+/// Duration of the faults, in milliseconds.
 const FAULTS_MS: u64 = 40_000;
 
-/// The least that a worker may be given, so that its budget matters.
+/// Smallest permitted byte budget of a worker, so that the budget matters.
 const TIGHT_BYTES: usize = 16 << 20;
 
-/// The longest pause between two things that happen before the first start.
+/// Maximum pause between two events before the first start, in milliseconds.
 const PAST_MS: u64 = 3_000;
 
-/// What happens once, beside what chance brings.
+/// An event that happens once, in addition to random faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ScenarioEvent {
     Reshard,
@@ -34,12 +35,12 @@ enum ScenarioEvent {
     HideStream,
 }
 
-/// Runs one seed: a time of faults, then a quiet one.
+/// Runs one seed: a phase with faults, then a quiet one.
 pub fn run(seed: u64, flaw: ConsumerFlaw) -> SeedReport {
     run_in(seed, flaw, None)
 }
 
-/// The same, with this processing mode in place of the one that is drawn.
+/// Runs one seed like [`run`], with this processing mode in place of the drawn one.
 pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<SimMode>) -> SeedReport {
     let mut rng = Rng::with_seed(seed ^ 0x636f_6e73_756d_6572);
     let mut extra = Rng::with_seed(seed ^ 0x006d_6f72_6521);
@@ -87,7 +88,7 @@ pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<SimMode>) -> SeedRepor
     stage.judge(true)
 }
 
-/// The stream has a past when the first worker starts.
+/// Gives the stream a past before the first worker starts.
 fn before_the_first_start(stage: &mut ConsumerScenario, rng: &mut Rng) {
     stage.keep_down();
     stage.pause(PAST_MS);
@@ -102,12 +103,12 @@ fn before_the_first_start(stage: &mut ConsumerScenario, rng: &mut Rng) {
     stage.world.boot_all();
 }
 
-/// Draws a setting: from `rng` what each seed has, from `more` what some seeds have beside it.
+/// Draws the settings: those of all seeds from `rng`, those of some seeds from `more`.
 fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> ScenarioSettings {
     let large = rng.u32(0..10) == 0;
     let slow = rng.u32(0..4) == 0;
     let fetch = if rng.u32(0..4) == 0 { FetchMode::FanOut } else { FetchMode::Poll };
-    // What is pushed stands still between two signs of life, which are seconds apart.
+    // With fan-out, a connection without records only shows signs of life seconds apart.
     let impatient = fetch == FetchMode::Poll && rng.bool();
     let layout = if more.u32(0..4) == 0 { Layout::Kcl } else { Layout::Native };
     let old_rows = layout == Layout::Kcl && more.u32(0..4) == 0;
@@ -115,7 +116,8 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Scen
         SimMode::Batches(more.usize(1..20)),
         SimMode::Processors(more.usize(4..24)),
         SimMode::Streams(more.u32(1..20)),
-        // Each call waits for the store several times, so that fewer records would pile up.
+        // Each call waits for the store several times, so that records would pile up with smaller
+        // batches.
         SimMode::ExactlyOnce(more.usize(4..24)),
     ];
     let mut drawn =
@@ -123,7 +125,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Scen
     if layout == Layout::Kcl && matches!(drawn, SimMode::ExactlyOnce(_)) {
         drawn = SimMode::Each;
     }
-    // A record that is put aside and comes again after a crash may have its effect, too.
+    // A record that is dead-lettered and redelivered after a crash may have its effect, too.
     let parks = !matches!(drawn, SimMode::ExactlyOnce(_)) && more.u32(0..5) == 0;
     let (attempts, fails) = (parks.then(|| more.u32(1..=3)), parks.then(|| more.u64(100..500)));
     let start = match more.u32(0..8) {
@@ -137,10 +139,10 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Scen
     if more.u32(0..30) == 0 {
         (hosts, shards, keys) = (more.usize(3..=5), more.u32(4..=8), more.usize(16..=64));
     }
-    // Drawn apart, so that the rest of the seed is what it is without.
+    // Uses its own RNG, so that the rest of the seed is unchanged.
     let mut apart = Rng::with_seed(seed ^ 0x7477_6f73_7472_6561);
     let two_streams = apart.u32(0..8) == 0;
-    // A worker that was told that one of them is gone asks again as often as it audits.
+    // A worker that got a false report of a deleted stream asks again at each audit.
     let audit_ms = if two_streams { audit_ms.min(apart.u64(1_000..10_000)) } else { audit_ms };
     ScenarioSettings {
         seed,
@@ -155,7 +157,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Scen
             fetch,
             mode: drawn,
             attempts,
-            // Handlers that are always busy are met by everything in the middle of a call.
+            // With handlers that are always busy, every fault occurs in the middle of a call.
             call_ms: if large || rng.u32(0..3) == 0 { rng.u64(40..300) } else { rng.u64(0..20) },
             slow: if slow { 5 } else { 0 },
             slow_ms: LEASE_TIME_MS * 2,
@@ -173,14 +175,14 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Scen
     }
 }
 
-/// Draws how many calls in a thousand block their thread. Drawn apart.
+/// Draws how many calls in a thousand block their thread. Uses its own RNG.
 fn blocking_calls(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed ^ 0x626c_6f63_6b73_0000);
     if rng.u32(0..4) == 0 { rng.u64(1..=8) } else { 0 }
 }
 
-/// What happens when, in order: reshards, a crash, and at times the end of retention or a reshard of
-/// all shards at once.
+/// Draws the times of events: reshards, a crash, and sometimes a trim or a reshard of all shards at
+/// once.
 fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, ScenarioEvent)> {
     let mut events = vec![ScenarioEvent::Reshard, ScenarioEvent::Crash];
     events.extend((0..rng.usize(0..6)).map(|_| ScenarioEvent::Reshard));
@@ -194,8 +196,8 @@ fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, ScenarioEvent)> {
     events.into_iter().map(&mut at).collect()
 }
 
-/// Some of several streams are said to be deleted for a while. Drawn apart. A worker that has only
-/// one ends when it hears that.
+/// Draws streams that are reported as deleted for a while, if there are several. Uses its own RNG.
+/// A worker with only one stream would end.
 fn hidden_streams(seed: u64, streams: usize) -> Vec<(u64, ScenarioEvent)> {
     let mut rng = Rng::with_seed(seed ^ 0x6869_6464_656e_0000);
     let count = if streams > 1 { rng.usize(0..3) } else { 0 };

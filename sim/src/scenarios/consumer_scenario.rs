@@ -1,4 +1,4 @@
-//! A fleet of real consumers on a stream with real records: what every story about them begins with.
+//! A fleet of real consumers on a stream with real records: the common base of consumer scenarios.
 
 use super::report::SeedReport;
 use super::start_point::StartPoint;
@@ -23,55 +23,56 @@ use fastrand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// After this time nothing from the time of faults is in flight any more.
+/// Time after which no packet from the fault phase is in flight any more, in milliseconds.
 const SETTLE_MS: u64 = PATIENCE_MS * 14;
 
-/// When everything is done at the latest, after the last fault, in lease times: two until each shard
-/// is owned, and one to read what is left and to write it down.
+/// Deadline for everything to be done after the last fault, in lease times: two until each shard is
+/// owned, and one to read and checkpoint the rest.
 const DRAINED: u64 = 3;
 
-/// The same in KCL's layout: workers scan every two lease times, and a dead one's leases are watched
-/// for one.
+/// The same deadline in KCL's layout: workers scan every two lease times, and the leases of a dead
+/// worker are watched for one.
 const KCL_DRAINED: u64 = 9;
 
-/// The time that a record takes in a transaction of its own, with the store's calls of a small batch.
+/// Time that a record takes in a transaction of its own, with the store calls of a small batch, in
+/// milliseconds.
 const TRANSACTION_MS: u64 = 50;
 
-/// When load is level at the latest, after the last fault, in lease times.
+/// Deadline for level load after the last fault, in lease times.
 const LEVEL: u64 = 6;
 
-/// The pause between two looks whether everything is done.
+/// Pause between two checks whether everything is done, in milliseconds.
 const LOOK_MS: u64 = 250;
 
-/// For how long a stream is said to be deleted at most.
+/// Maximum time for which a stream is reported as deleted, in milliseconds.
 const HIDDEN_MS: u64 = 8_000;
 
-/// The promise of liveness.
+/// The liveness guarantee.
 pub const LIVENESS: &str = "once faults stop, everything is soon done and written down";
 
-/// What a story begins with.
+/// Settings of a scenario.
 #[derive(Clone, Debug)]
 pub struct ScenarioSettings {
-    /// Which seed.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// The one command that replays it.
+    /// Command that replays the seed.
     pub replay: String,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: usize,
     /// The stream and its records.
     pub mix: RecordMix,
-    /// How the handlers are.
+    /// Behavior of the handlers.
     pub temper: HandlerBehavior,
-    /// Where the application starts to read.
+    /// Start position of the application.
     pub start: StartPosition,
-    /// How the lease rows are laid out.
+    /// Layout of the lease rows.
     pub layout: Layout,
-    /// Whether the rows of the first shards are there before any worker, without hash ranges, as old
-    /// KCL versions made them.
+    /// True if the rows of the first shards exist before any worker, without hash ranges, as old
+    /// KCL versions created them.
     pub old_rows: bool,
-    /// The mean time between two puts.
+    /// Mean time between two puts, in milliseconds.
     pub put_every_ms: u64,
-    /// What is broken.
+    /// The broken rule, if any.
     pub flaw: ConsumerFlaw,
 }
 
@@ -92,26 +93,26 @@ impl Default for ScenarioSettings {
     }
 }
 
-/// A fleet, its world, and what went wrong in it so far.
+/// A fleet, its world, and the first mishap so far.
 pub struct ConsumerScenario {
     setting: ScenarioSettings,
-    /// What every host works with.
+    /// State shared by all hosts.
     pub fleet: ConsumerFleet,
     /// The hosts.
     pub world: World,
-    /// Decides what the story leaves open.
+    /// Decides everything that the scenario leaves open.
     pub rng: Rng,
-    /// Whether records are put while time goes by.
+    /// True if records are put while time passes.
     pub puts: bool,
-    /// Where the application starts to read.
+    /// Start of the application in each stream.
     start: Vec<StartPoint>,
-    /// Whether retention passed for all records, and all shards were resharded at once.
+    /// Records whether a trim or a reshard of all shards has happened.
     happened: StreamFaults,
-    /// What must not happen at all, such as a panic.
+    /// A violation outside the history, such as a panic.
     mishap: Option<Violation>,
 }
 
-/// What happened to the stream beside single reshards.
+/// Events of the stream other than single reshards.
 #[derive(Clone, Copy, Default)]
 struct StreamFaults {
     trim: bool,
@@ -119,7 +120,7 @@ struct StreamFaults {
 }
 
 impl ConsumerScenario {
-    /// A world that begins.
+    /// Creates a scenario with its world.
     pub fn new(setting: ScenarioSettings) -> Self {
         let mut rng = Rng::with_seed(setting.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let ground = WorldSetup::new(setting.seed);
@@ -151,17 +152,17 @@ impl ConsumerScenario {
         }
     }
 
-    /// The stream and its records.
+    /// Returns the stream and its records.
     pub fn supply(&self) -> &RecordSource {
         &self.fleet.supply
     }
 
-    /// One of the hosts.
+    /// Returns a random host.
     pub fn any_host(&mut self) -> HostId {
         HostId(self.rng.usize(0..self.setting.hosts))
     }
 
-    /// One of the hosts that are not down, or any if all are.
+    /// Returns a random host that is not down, or any if all are down.
     pub fn any_living_host(&mut self) -> HostId {
         let living: Vec<HostId> = self.world.running_hosts().collect();
         match self.rng.choice(&living) {
@@ -170,7 +171,7 @@ impl ConsumerScenario {
         }
     }
 
-    /// Lets time go by while all hosts are down. Returns how much.
+    /// Lets time pass while all hosts are down. Returns how much, in milliseconds.
     pub fn wait_for_live_host(&mut self) -> u64 {
         let from_ms = self.world.now_ms();
         while self.world.running_hosts().next().is_none() && self.mishap.is_none() {
@@ -179,7 +180,7 @@ impl ConsumerScenario {
         self.world.now_ms() - from_ms
     }
 
-    /// Lets time go by.
+    /// Lets time pass.
     pub fn run(&mut self, for_ms: u64) {
         if self.mishap.is_some() {
             return;
@@ -199,13 +200,13 @@ impl ConsumerScenario {
         }
     }
 
-    /// Lets some time go by, at most `most_ms`.
+    /// Lets a random time of at most `most_ms` pass.
     pub fn pause(&mut self, most_ms: u64) {
         let for_ms = self.rng.u64(1..=most_ms);
         self.run(for_ms);
     }
 
-    /// All hosts stop in order, and stay down until they are booted.
+    /// Stops all hosts gracefully. They stay down until they are started.
     pub fn stop_all(&mut self) {
         for host in 0..self.setting.hosts {
             self.world.apply_fault(HostFault::Stop(HostId(host), u64::MAX));
@@ -242,14 +243,14 @@ impl ConsumerScenario {
         });
     }
 
-    /// Keeps all hosts down until they are booted.
+    /// Crashes all hosts. They stay down until they are started.
     pub fn keep_down(&mut self) {
         for host in 0..self.setting.hosts {
             self.world.apply_fault(HostFault::Crash(HostId(host), u64::MAX));
         }
     }
 
-    /// Retention passes for all records.
+    /// Lets retention pass for all records.
     pub fn trim(&mut self) {
         self.happened.trim = true;
         self.fleet.ground.network.count(FaultKind::Trim);
@@ -257,7 +258,7 @@ impl ConsumerScenario {
         self.world.jump(passed_ms);
     }
 
-    /// The service says for a while that one of the streams does not exist.
+    /// Makes the service report one of the streams as nonexistent for a while.
     pub fn hide_stream(&mut self) {
         let streams = self.fleet.supply.streams();
         let stream = streams[self.rng.usize(0..streams.len())].clone();
@@ -269,13 +270,13 @@ impl ConsumerScenario {
         self.fleet.ground.network.hide(&stream, for_ms);
     }
 
-    /// The rows as they stand.
+    /// Returns the current rows.
     pub fn rows(&self) -> Vec<Lease> {
         let streams = self.fleet.supply.streams().iter();
         streams.flat_map(|stream| self.fleet.rows.leases(stream)).collect()
     }
 
-    /// Faults end, and everything has to be done in time. `dead` stays down for good.
+    /// Ends the faults, and checks that everything is done in time. `dead` stays down for good.
     pub fn quiet(&mut self, dead: Option<HostId>) {
         self.world.stop_faults(None);
         self.fleet.calm.store(true, Ordering::Relaxed);
@@ -297,7 +298,7 @@ impl ConsumerScenario {
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
         let from_ms = self.world.now_ms();
         let mut unowned = UnownedSince::default();
-        // A dead worker's row may say so until it is fenced.
+        // A dead worker's row may still say so until it is fenced.
         let back_ms = self.setting.temper.audit_ms + longest_ms * 2;
         let mut left_ms = from_ms;
         loop {
@@ -334,8 +335,9 @@ impl ConsumerScenario {
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
     }
 
-    /// Whether a worker was told, by mistake, that a stream is gone. It reads the others on, so load
-    /// need not be level until it has asked again, an audit after the last mistake at the latest.
+    /// Returns true if a worker got a false report of a deleted stream. It continues to read the
+    /// others, so load need not be level until it has asked again, at the latest an audit after the
+    /// last false report.
     fn has_left_a_stream(&self) -> bool {
         let all = self.fleet.supply.streams();
         let reads_all = |reads: &Vec<StreamName>| all.iter().all(|name| reads.contains(name));
@@ -344,7 +346,7 @@ impl ConsumerScenario {
         alive.any(|worker| !worker.reads.as_ref().is_none_or(reads_all))
     }
 
-    /// The longest lease time of a life.
+    /// Returns the longest lease time of a worker run, in milliseconds.
     fn longest_ms(&self) -> u64 {
         self.setting.temper.lease_times.longest_ms()
     }
@@ -354,8 +356,9 @@ impl ConsumerScenario {
         self.mishap = Some(Violation { promise, words, line, lease: None });
     }
 
-    /// What it came to. `whole` if the story had its quiet end.
-    pub fn judge(self, whole: bool) -> SeedReport {
+    /// Runs the checkers and creates the report. `whole` is true if the scenario had its quiet
+    /// phase.
+    pub fn judge(mut self, whole: bool) -> SeedReport {
         let lines = self.fleet.ground.history.take();
         let drawn = drawn(&self.setting, self.happened);
         let last = lines.len().saturating_sub(1);
@@ -368,14 +371,14 @@ impl ConsumerScenario {
                 lanes: self.setting.temper.lanes != [1] && self.setting.temper.mode.takes_lanes(),
             },
         )
-        .or(self.mishap.map(|mishap| Violation { line: last, ..mishap }))
+        .or(self.mishap.take().map(|mishap| Violation { line: last, ..mishap }))
         .or_else(|| delivery::check(&lines).filter(|_| whole));
         let count = |is: fn(&HistoryEvent) -> bool| {
             lines.iter().filter(|line| is(&line.what)).count() as u64
         };
         SeedReport {
             seed: self.setting.seed,
-            replay: self.setting.replay,
+            replay: self.setting.replay.clone(),
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.fleet.ground.network.counts(),
@@ -388,11 +391,11 @@ impl ConsumerScenario {
     }
 }
 
-/// What is special about a setting, in words.
+/// Describes the special features of a setting.
 fn drawn(setting: &ScenarioSettings, happened: StreamFaults) -> Vec<String> {
     let mode = format!("{:?}", setting.temper.mode);
     let start = format!("{:?}", setting.start);
-    // Without the numbers, which differ from fleet to fleet.
+    // Without the numbers, which differ between fleets.
     let named = |words: &str| words.split('(').next().unwrap_or(words).to_owned();
     let mut drawn = vec![
         format!("{:?} layout", setting.layout),
@@ -413,7 +416,7 @@ fn drawn(setting: &ScenarioSettings, happened: StreamFaults) -> Vec<String> {
     drawn
 }
 
-/// Makes the rows of an application that ran under an old KCL version.
+/// Creates the rows of an application that ran under an old KCL version.
 fn make_old_rows(fleet: &ConsumerFleet) {
     for shard in fleet.supply.open_shards() {
         let write = fleet.rows.add_old(&shard.stream, &shard);
@@ -431,4 +434,10 @@ fn is_move(what: &HistoryEvent) -> bool {
         return false;
     };
     matches!(change, LeaseChange::Take { .. } | LeaseChange::HandOver { .. })
+}
+
+impl Drop for ConsumerScenario {
+    fn drop(&mut self) {
+        self.fleet.rows.drop_effects();
+    }
 }

@@ -1,4 +1,4 @@
-//! Stories that broke earlier designs or other clients, each played on purpose.
+//! Fixed scenarios that broke earlier designs or other clients.
 
 use super::consumer_scenario::{ConsumerScenario, ScenarioSettings};
 use super::report::SeedReport;
@@ -11,33 +11,35 @@ use crate::history::{HistoryEvent, HostId};
 use crate::record_source::RecordMix;
 use anabranch_model::lease::{LeaseChange, Write, WriteOutcome};
 
-/// How many shards the stream begins with whose first sync nobody survives.
+/// Number of shards at the start of `DeathInTheFirstSync`.
 pub const FIRST_SHARDS: u32 = 6;
 
-/// A story that is played on purpose.
+/// A fixed scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FixedScenario {
-    /// G becomes A and B, B and X become M, and X is drained while G is still read: M has a row
-    /// before B has one.
+    /// G is split into A and B, B and X are merged into M, and X is drained while G is still read:
+    /// M has a row before B has one.
     MergedChildBeforeItsParent,
     /// Two generations of splits before the root is drained.
     TwoGenerations,
-    /// Every worker dies in the middle of the first sync.
+    /// Every worker crashes in the middle of the first sync.
     DeathInTheFirstSync,
     /// A shard passes retention unread, while the fleet is down.
     PastRetentionUnread,
-    /// Every list of rows shows its halves at two moments, while shards split, merge and change hands.
+    /// Every list of rows shows its halves at two moments, while shards split, merge and change
+    /// hands.
     TornLists,
     /// All workers start together on an empty table, and most calls fail.
     AllStartTogether,
-    /// All stop, the stream is resharded, and calls about it and iterators fail while they start again.
+    /// All workers stop, the stream is resharded, and calls about it and iterators fail while they
+    /// start again.
     FailuresDuringARestart,
-    /// More records wait than a worker may hold, and its handlers are slow.
+    /// More records are available than a worker may hold, and its handlers are slow.
     FullBudget,
 }
 
 impl FixedScenario {
-    /// Every story.
+    /// All scenarios.
     pub const ALL: [Self; 8] = [
         Self::MergedChildBeforeItsParent,
         Self::TwoGenerations,
@@ -50,7 +52,7 @@ impl FixedScenario {
     ];
 }
 
-/// Plays a story.
+/// Runs a scenario.
 pub fn run(story: FixedScenario, seed: u64, flaw: ConsumerFlaw) -> SeedReport {
     let full = story == FixedScenario::FullBudget;
     let shards = if story == FixedScenario::DeathInTheFirstSync { FIRST_SHARDS } else { 2 };
@@ -157,7 +159,7 @@ fn past_retention(stage: &mut ConsumerScenario) {
 }
 
 fn torn_lists(stage: &mut ConsumerScenario) {
-    // A reply that takes its time leaves room for a change of rows in both halves.
+    // A slow reply allows rows to change in both halves.
     let torn = CallFaultRates { torn: 1_000, latency_ms: 330, ..CallFaultRates::none() };
     stage.fleet.ground.network.set_weather(Service::Store, torn);
     for round in 0..10 {

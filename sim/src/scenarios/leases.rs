@@ -1,4 +1,5 @@
-//! Leases: real coordinators over a memory store behind the network, with pretend readers.
+//! Lease scenario: real coordinators over a memory store behind the network, with simulated
+//! readers.
 
 use super::report::SeedReport;
 use crate::checkers::{self, QuietPhase, Violation, liveness};
@@ -25,35 +26,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// The lease time of every fleet.
+/// Shortest lease time of every fleet, in milliseconds.
 const LEASE_TIME_MS: u64 = 4_000;
 
-/// When a call to a service is given up.
+/// Timeout of a call to a service, in milliseconds.
 const PATIENCE_MS: u64 = 1_000;
 
-/// How long faults last.
+/// Duration of the faults, in milliseconds.
 const FAULTS_MS: u64 = 90_000;
 
-/// After this time nothing from the time of faults is in flight any more.
+/// Time after which no packet from the fault phase is in flight any more, in milliseconds.
 const SETTLE_MS: u64 = PATIENCE_MS * 14;
 
-/// The stretch in which every shard has to be delivered, before each deadline of the quiet phase.
+/// Interval in which every shard must be delivered, before each deadline of the quiet phase.
 const STRETCH_MS: u64 = 1_500;
 
-/// When load is level at the latest, after the last fault, in lease times.
+/// Deadline for level load after the last fault, in lease times.
 const LEVEL: u64 = 6;
 
-/// When everything is delivered again in KCL's layout, after the last fault, in lease times: a lease
-/// may be passed to a worker that died just after it asked, and is then watched for one more.
+/// Deadline for delivery of everything in KCL's layout after the last fault, in lease times. A
+/// lease may be passed to a worker that crashed just after it asked, and is then watched for one
+/// more.
 const KCL_OWNED: u64 = 4;
 
-/// How long a stop may take.
+/// Grace period of a stop, in milliseconds.
 const GRACE_MS: u64 = 3_000;
 
 type LeaseScenarioStore = FlawedWorkerStore<FaultyStore<FlawedRulesStore>>;
 type LeaseScenarioApi = FaultyStream<LocalKinesis>;
 
-/// Runs one seed: a time of faults, then a quiet one. With a flaw, only the time of faults.
+/// Runs one seed: a phase with faults, then a quiet one. With a flaw, only the phase with faults.
 pub fn run(seed: u64, layout: Layout, flaw: LeaseFlaw) -> SeedReport {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ground = WorldSetup::new(seed);
@@ -76,7 +78,7 @@ pub fn run(seed: u64, layout: Layout, flaw: LeaseFlaw) -> SeedReport {
     let chaos = HostFaultRates::random_with_stream(&mut rng, LEASE_TIME_MS)
         .with_lone_cuts(seed, LEASE_TIME_MS);
     world.set_chaos(chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS));
-    // Some fleets start while the stream answers nobody.
+    // Some fleets start during an outage of the stream.
     if rng.u32(0..4) == 0 {
         ground.network.outage(Service::Stream, rng.u64(1..LEASE_TIME_MS * 3));
     }
@@ -97,7 +99,7 @@ struct LeaseScenario {
     rows: Arc<FlawedRulesStore>,
     lease_times: LeaseTimes,
     world: World,
-    /// How often the stream is resharded while faults last.
+    /// Interval between reshards while faults last, in milliseconds.
     reshard_every_ms: Option<u64>,
 }
 
@@ -119,8 +121,8 @@ impl LeaseScenario {
         })
     }
 
-    /// What ought to be true at two moments after the faults: soon everything is delivered, and
-    /// later load is level.
+    /// Runs the quiet phase. Returns the expected states at two moments: soon everything is
+    /// delivered, and later load is level.
     fn quiet(&mut self) -> Result<Vec<QuietPhase>, String> {
         self.world.stop_faults(None);
         self.run(SETTLE_MS)?;
@@ -150,7 +152,7 @@ impl LeaseScenario {
         let (before, done) = (ready(&rows), self.done(&rows));
         self.run(STRETCH_MS)?;
         let after = ready(&self.leases());
-        // What is done has nothing to be delivered; what counts is that its row says so.
+        // A finished shard has nothing left to deliver; its row must say so.
         let (ready, stuck) =
             before.intersection(&after).cloned().partition(|key| !done.contains_key(key));
         let mut stuck: BTreeSet<LeaseKey> = stuck;
@@ -159,16 +161,16 @@ impl LeaseScenario {
         Ok(QuietPhase { from_ms, until_ms: self.world.now_ms(), ready, stuck, hosts, level })
     }
 
-    /// The leases of which everything was delivered, and whether their ends have to wait.
+    /// Returns the leases of which everything was delivered, and whether their ends have to wait.
     fn done(&self, rows: &[Lease]) -> BTreeMap<LeaseKey, EndWait> {
         let unfinished = rows.iter().filter(|row| !row.is_ended());
         let done = unfinished.filter(|row| !self.workload.has_more(&row.key.shard));
         done.map(|row| (row.key.clone(), self.end_waits(&row.key.shard, rows))).collect()
     }
 
-    /// In KCL's layout the row of a merged shard may not come before those of both its parents. So
-    /// one parent waits with its end until the other has a row, which takes as long as the ancestors
-    /// of that one do.
+    /// Returns what the end of a shard waits for. In KCL's layout the row of a merged shard may not
+    /// be created before those of both its parents. So one parent delays its end until the other
+    /// has a row, which takes as long as the ancestors of that one do.
     fn end_waits(&self, shard: &ShardId, rows: &[Lease]) -> EndWait {
         let row = |shard: &ShardId| rows.iter().find(|row| row.key.shard == *shard);
         let is_coming = |lineage: &Lineage, other: &ShardId| {
@@ -228,11 +230,11 @@ impl LeaseScenario {
     }
 }
 
-/// What the end of a shard waits for when everything of it was delivered.
+/// Condition for which the end of a fully delivered shard waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum EndWait {
     ForNothing,
-    /// The row of the other parent of a merged shard, which is still to be made.
+    /// The row of the other parent of a merged shard, which has not been created yet.
     ForAnotherRow,
 }
 
@@ -251,7 +253,8 @@ fn is_move(what: &HistoryEvent) -> bool {
     matches!(change, LeaseChange::Take { .. } | LeaseChange::HandOver { .. })
 }
 
-/// The leases that can be delivered: unfinished, with every parent that has a row at its end.
+/// Returns the leases that can be delivered: unfinished, with every parent that has a row at its
+/// end.
 fn ready(leases: &[Lease]) -> BTreeSet<LeaseKey> {
     let ended: BTreeMap<_, _> =
         leases.iter().map(|lease| (&lease.key.shard, lease.is_ended())).collect();
@@ -281,7 +284,7 @@ fn boot(
     })
 }
 
-/// One life of a worker: a real coordinator, and a reader for each grip.
+/// Runs one worker: a real coordinator, and a reader for each lease handle.
 async fn live(
     mut berth: HostContext,
     settings: CoordinatorSettings,
@@ -327,7 +330,7 @@ async fn live(
         tokio::select! {
             biased;
             _ = berth.stop.wait_for(|stop| *stop) => break,
-            // As a consumer, it ends with the last stream or the table of its leases.
+            // Like a consumer, it ends with its last stream or its lease table.
             why = coordinator.wait_refused() => {
                 desk.history.note_world(format!("{host} is refused: {why}"));
                 break;

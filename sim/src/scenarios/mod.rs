@@ -1,4 +1,4 @@
-//! Whole stories: what runs on the hosts, what befalls them, and which promises are judged.
+//! Scenarios: programs on the hosts, the faults they meet, and the guarantees that are checked.
 
 pub mod report;
 pub mod leases;

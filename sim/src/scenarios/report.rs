@@ -1,37 +1,37 @@
-//! What one seed came to.
+//! The result of one seed.
 
 use crate::checkers::Violation;
 use crate::faults::FaultCounts;
 use crate::history::{HistoryEvent, HistoryLine};
 use std::fmt::Write as _;
 
-/// What one seed came to.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct SeedReport {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
-    /// The one command that replays it.
+    /// Command that replays it.
     pub replay: String,
-    /// What happened.
+    /// The history.
     pub lines: Vec<HistoryLine>,
-    /// The promise that was broken, if one was.
+    /// First guarantee that was broken, if any.
     pub violation: Option<Violation>,
-    /// How long the world ran, in its own time.
+    /// Duration of the run, in milliseconds of world time.
     pub virtual_ms: u64,
-    /// What went wrong on purpose.
+    /// Injected faults.
     pub faults: FaultCounts,
-    /// What was drawn for its fleet, in words.
+    /// Options drawn for the fleet.
     pub drawn: Vec<String>,
-    /// How often a lease changed hands.
+    /// Number of times that a lease changed hands.
     pub moves: u64,
-    /// How many records a producer placed.
+    /// Number of records that producers placed.
     pub placed: u64,
-    /// How many records were delivered.
+    /// Number of records that were delivered.
     pub deliveries: u64,
 }
 
 impl SeedReport {
-    /// A seed whose run itself panicked.
+    /// Creates the report of a seed whose run panicked.
     pub fn panicked(seed: u64, replay: String, words: &str) -> Self {
         let violation =
             Violation { promise: "nothing panics", words: words.to_owned(), line: 0, lease: None };
@@ -49,7 +49,7 @@ impl SeedReport {
         }
     }
 
-    /// The broken promise with the lines that matter, and the one command that replays it.
+    /// Formats the violation with the relevant history lines and the command that replays it.
     pub fn failure_text(&self) -> Option<String> {
         let violation = self.violation.as_ref()?;
         let seed = self.seed;
@@ -57,16 +57,16 @@ impl SeedReport {
         Some(format!("seed {seed}: {story}  replay: {}", self.replay))
     }
 
-    /// The line of the first thing like this that happened.
+    /// Returns the index of the first matching event.
     pub fn first(&self, like: impl Fn(&HistoryEvent) -> bool) -> Option<usize> {
         self.lines.iter().position(|line| like(&line.what))
     }
 
-    /// The whole history as text.
+    /// Formats the whole history.
     pub fn history(&self) -> String {
         let mut text = String::new();
         for line in &self.lines {
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{line}");
         }
         text

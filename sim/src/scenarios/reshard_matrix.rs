@@ -1,4 +1,4 @@
-//! The four cases of a reshard (seen or not, split or merge), each with every kind of trouble.
+//! The four cases of a reshard (online or offline, split or merge), each with every kind of fault.
 
 use super::consumer_scenario::{ConsumerScenario, ScenarioSettings};
 use super::report::SeedReport;
@@ -8,16 +8,16 @@ use crate::faults::network::Service;
 use crate::fleet::{HandlerBehavior, LEASE_TIME_MS};
 use crate::record_source::RecordMix;
 
-/// Whether the fleet runs while the stream is resharded.
+/// State of the fleet while the stream is resharded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReshardTiming {
-    /// It does.
+    /// The fleet runs.
     Online,
-    /// It is down, and finds the change when it starts.
+    /// The fleet is down, and finds the change when it starts.
     Offline,
 }
 
-/// How the stream is resharded.
+/// Kind of reshard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReshardKind {
     /// One shard becomes two.
@@ -26,14 +26,14 @@ pub enum ReshardKind {
     Merge,
 }
 
-/// What goes wrong around it.
+/// Fault around the reshard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReshardFault {
     /// A worker is asked to stop.
     GracefulStop,
-    /// A worker dies.
+    /// A worker crashes.
     Crash,
-    /// A worker stands still for longer than the lease time, and comes back.
+    /// A worker freezes for longer than the lease time, and resumes.
     Zombie,
     /// Many replies are lost, or requests are carried out late.
     LostReplies,
@@ -41,16 +41,15 @@ pub enum ReshardFault {
     Throttling,
     /// Many iterators are too old.
     ExpiredIterators,
-    /// Many reads say that their shard has ended and name no children, whether it has or not; lists
-    /// are late.
+    /// Many reads report the end of their shard without children, true or not; lists are stale.
     FalseEnds,
-    /// The store answers nobody for longer than the lease time.
+    /// The store is down for longer than the lease time.
     StoreOutage,
-    /// Retention passes: what of the parents was not read is gone, and so are they.
+    /// Retention passes: unread records of the parents are gone, and so are the parents.
     TrimmedParents,
 }
 
-/// The weather that a trouble brings.
+/// Returns the call fault rates for a fault.
 fn weather(trouble: ReshardFault) -> CallFaultRates {
     let fair = CallFaultRates { latency_ms: 40, ..CallFaultRates::none() };
     match trouble {
@@ -71,7 +70,7 @@ pub fn run(
 ) -> SeedReport {
     let mut stage = ConsumerScenario::new(ScenarioSettings {
         seed,
-        replay: format!("cases::run({when:?}, {change:?}, {trouble:?}, {seed})"),
+        replay: format!("reshard_matrix::run({when:?}, {change:?}, {trouble:?}, {seed})"),
         hosts: 2,
         mix: RecordMix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
         temper: HandlerBehavior { lanes: vec![1, 2, 4], call_ms: 40, ..HandlerBehavior::default() },

@@ -1,11 +1,13 @@
-//! Which records lie before the start of an application, so that they need not be delivered.
+//! Records that precede the start of an application, so that they need not be delivered.
 //!
 //! | start | layout | need not be delivered |
 //! |---|---|---|
 //! | TRIM_HORIZON | any | none |
-//! | a time | any | what arrived before it |
-//! | LATEST | native | what arrived before the time that the first worker noted |
-//! | LATEST | KCL's | what came before the first row, and what a worker passes over that asks what LATEST is ([`LatestTracker`]) |
+//! | a time | any | records that arrived before it |
+//! | LATEST | native | records that arrived before the time that the first worker stored |
+//! | LATEST | KCL's | records before the first row, and those that [`LatestTracker`] skips |
+//!
+//! [`LatestTracker`] skips records when a worker resolves LATEST.
 //!
 //! [`LatestTracker`]: crate::latest_tracker::LatestTracker
 
@@ -17,18 +19,18 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 
-/// Looks for records of one stream before the start.
+/// Finds records of one stream before the start.
 pub(super) struct StartPoint {
     stream: StreamName,
     at: StartPosition,
     rows: LeaseRows,
     supply: RecordSource,
-    /// Whether no record that is put from now on lies before the start.
+    /// True once no new record can precede the start.
     is_known: bool,
 }
 
 impl StartPoint {
-    /// The start of each stream.
+    /// Returns the start of each stream.
     pub(super) fn of(fleet: &ConsumerFleet) -> Vec<Self> {
         fleet.supply.streams().iter().map(|stream| Self::new(fleet, stream)).collect()
     }
@@ -39,7 +41,7 @@ impl StartPoint {
         Self { stream, at, rows, supply, is_known: at == StartPosition::TrimHorizon }
     }
 
-    /// Looks once. It has to be done before what was read of a new row can arrive.
+    /// Marks the records before the start. Must run before records of a new row can arrive.
     pub(super) fn look(&mut self) {
         if self.is_known {
             return;

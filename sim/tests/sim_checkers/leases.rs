@@ -1,4 +1,4 @@
-//! Owners, checkpoints, resumption, liveness.
+//! Tests of the lease checkers: ownership, checkpoints, resumption, liveness.
 
 use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
@@ -21,7 +21,7 @@ fn a_shard_has_one_deliverer_at_a_time() {
     );
     check(vec![delivered("a", 1, 1), delivered("b", 1, 1)], Some("term 1 of b delivered"));
     check(vec![delivered("a", 2, 1), delivered("a", 1, 2)], Some("term 1 of a delivered"));
-    // The row has gone on, although nothing was delivered under the new term yet.
+    // The row has advanced, although nothing was delivered under the new term yet.
     let after = |write| vec![took("a", 1, 0), delivered("a", 1, 1), write, delivered("a", 1, 2)];
     check(after(stored("a", 1, 0, 1)), None);
     check(after(took("a", 2, 0)), Some("after the row went on to term 2"));
@@ -44,7 +44,7 @@ fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease
     let others = vec![delivered("b", 2, 3); 5];
     let late = others.iter().cloned().chain([delivered("a", 1, 4)]).collect();
     check(overlap(late), Some("term 1 of a delivered, after s/shard-0 term 2 of b"));
-    // A pause explains nothing that happened before it.
+    // A pause excuses nothing that happened before it.
     let mut story = vec![took("a", 1, 0), beat("a"), delivered("a", 1, 1), took("b", 2, 0)];
     story.extend([delivered("b", 2, 1), paused(4), delivered("a", 1, 2)]);
     check(story, Some("term 1 of a delivered"));
@@ -52,7 +52,7 @@ fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease
     let mut story = vec![took("a", 1, 0), delivered("a", 1, 1), paused(1), beat("a")];
     story.extend([took("b", 2, 0), delivered("b", 2, 1), delivered("a", 1, 2)]);
     check(story, Some("term 1 of a delivered"));
-    // What counts is the lease time of the worker itself: by its clock, 3 ms go by.
+    // The lease time of the worker itself applies: by its clock, 3 ms pass.
     let story = |own_ms| {
         let mut story = vec![joined("a", own_ms), took("a", 1, 0), beat("a")];
         story.extend([delivered("a", 1, 1), took("b", 2, 0), delivered("b", 2, 1), paused(4)]);
@@ -161,7 +161,7 @@ fn shards_are_shared_by_the_hosts_that_are_up() {
     let child = |owner| row("shard-1", &["shard-0"], owner, false);
     assert_eq!(unowned(&[done.clone(), child(None)]), [key("shard-1")]);
     assert_eq!(unowned(&[done.clone(), child(Some("h2/1"))]), [key("shard-1")]);
-    // An earlier life of a host that is up.
+    // An earlier run of a host that is up.
     assert_eq!(unowned(&[done.clone(), child(Some("h1/0"))]), [key("shard-1")]);
     assert_eq!(unowned(&[done, child(Some("h1/1"))]), []);
     let owned = |shard| row(shard, &[], Some("h0/1"), false);

@@ -1,4 +1,4 @@
-//! The checkers themselves, on histories written by hand: what they let pass, and what they notice.
+//! Tests of the checkers themselves, on histories written by hand: those they accept and reject.
 
 mod story;
 mod leases;

@@ -1,4 +1,4 @@
-//! Keyed records: order, lineage, loss, duplicates, memory, effects.
+//! Tests of the record checkers: order, lineage, loss, duplicates, memory, effects.
 
 use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
@@ -26,11 +26,11 @@ fn a_key_comes_in_the_order_of_its_puts() {
     check(then(vec![HistoryEvent::Trimmed, early()]), None);
     // The application starts behind it.
     check(then(vec![HistoryEvent::Skipped(grain("shard-0", 1)), early()]), None);
-    // The records of one call are in the hands of the handler together.
+    // The handler receives the records of one call together.
     let called = |records| HistoryEvent::Called { hold: of("shard-0", 1), records };
     check(then(vec![called(2), first.clone(), early()]), None);
     check(then(vec![called(1), first.clone(), early()]), Some("k#2 came before k#1 was done"));
-    // Read before it was trimmed, so only the end of the session can have lost it.
+    // Read before it was trimmed, so it is lost only when the session ends.
     check(then([read(1), vec![early()]].concat()), Some("k#2 came before k#1 was done"));
     check(
         then([read(1), vec![HistoryEvent::Trimmed, early()]].concat()),
@@ -38,14 +38,14 @@ fn a_key_comes_in_the_order_of_its_puts() {
     );
     check(then([read(1), vec![HistoryEvent::Trimmed, stopped(), early()]].concat()), None);
     check(then([read(1), vec![stopped(), HistoryEvent::Trimmed, early()]].concat()), None);
-    // Its shard is past retention as a whole, so a gate may have opened.
+    // Its shard is entirely past retention, so reading of a child may have started.
     let gone = vec![split(), HistoryEvent::Trimmed, early(), first.clone()];
     check(then([read(1), gone].concat()), None);
     check(
         then(vec![HistoryEvent::Trimmed, early(), first.clone()]),
         Some("k#1 came for the first time after k#2"),
     );
-    // Lost with a session that goes on, for all that its host knows.
+    // Lost with a session that continues as far as its host knows.
     let zombie = |ends: Vec<HistoryEvent>| {
         let taken = vec![HistoryEvent::Trimmed, took("b", 2, 0), handed("shard-0", 2, 2)];
         then([read(1), vec![beat("a")], taken, ends].concat())
@@ -65,7 +65,7 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
         let (after, to) = (position(after), Some(position(to)));
         of_shard(ShardEvent::RetentionGap { shard: shard(), after, to })
     };
-    // Record 1 is done, 2 is lost, and 3 comes to a session that began afterwards.
+    // Record 1 is done, 2 is lost, and 3 is delivered to a session that began afterwards.
     let begins_at = |from, rest: Vec<HistoryEvent>| {
         let lost = vec![put("shard-0", 1), put("shard-0", 2), handled("shard-0", 1, 1, true)];
         let kept = vec![HistoryEvent::Trimmed, put("shard-0", 3), started(from)];
@@ -78,9 +78,10 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     check(begins(vec![told(1, 3), next()]), None);
     check(begins(vec![next(), told(1, 3)]), Some(words));
     check(begins(vec![told(1, 2), next()]), Some(words));
-    // A worker that was expelled had it in memory, and is done with it.
+    // An evicted worker had it in memory, and is done with it.
     check(begins(vec![handled("shard-0", 2, 1, true), next()]), None);
-    // Nobody knows what an idle shard held, nor what lies behind a start that is no record.
+    // The past contents of an idle shard are unknown, and so are those behind a start that is no
+    // record.
     let idle = vec![put("shard-0", 2), HistoryEvent::Trimmed, started(position(1))];
     check([idle, vec![put("shard-0", 3), next()]].concat(), None);
     check(begins_at(Position::TrimHorizon, vec![next()]), None);
@@ -92,7 +93,7 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     check(goes_on(vec![next()]), Some(words));
     check(goes_on(vec![paused(1), next()]), None);
     check(goes_on(vec![paused(3), next()]), Some(words));
-    // Nor does fetching know more that was restarted.
+    // Restarted fetching does not know more either.
     let (phase, remedy) = (ReadPhase::Fetch, WatchdogAction::Restart);
     let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, action: remedy });
     check(goes_on(vec![stuck, next()]), None);
@@ -104,7 +105,7 @@ fn streams_whose_shards_and_keys_have_the_same_names_are_kept_apart() {
     let end =
         LeaseChange::End { owner: worker("a"), term: 1, replaces: Checkpoint::at(position(0)) };
     let end = || landed(end.clone(), row(Some("a"), 1, 0));
-    // What is open in one stream holds nothing up in the other.
+    // Open records of one stream do not delay the other.
     check(ordered, vec![elsewhere(put("shard-0", 1)), handed("shard-0", 2, 1)], None);
     let story = vec![elsewhere(put("shard-0", 1)), split(), handed("shard-1", 2, 1)];
     check(lineage::check, story, None);
@@ -112,7 +113,7 @@ fn streams_whose_shards_and_keys_have_the_same_names_are_kept_apart() {
     check(effects::check, vec![done(), elsewhere(done())], None);
     let handed = || handed("shard-0", 1, 1);
     check(duplicates::check, vec![handed(), elsewhere(handed())], None);
-    // What is done in one stream is not done in the other.
+    // Records done in one stream are not done in the other.
     let two = || vec![put("shard-0", 1), elsewhere(put("shard-0", 1)), elsewhere(done())];
     check(delivery::check, two(), Some("k#1 of s/shard-0"));
     check(checkpoint::check, [two(), vec![end()]].concat(), Some("k#1 is not done"));
@@ -138,7 +139,7 @@ fn a_shard_waits_for_all_that_it_came_from() {
     let then = |rest: Vec<HistoryEvent>| begin().into_iter().chain(rest).collect::<Vec<_>>();
     check(then(vec![handed("shard-1", 2, 1)]), Some("before s/shard-0 was done"));
     check(then(vec![handled("shard-0", 1, 1, true), handed("shard-1", 2, 1)]), None);
-    // A generation without records does not open the gate.
+    // A generation without records does not let its children start.
     let next = HistoryEvent::Resharded {
         closed: vec![LeaseKey::new("s", "shard-2")],
         opened: vec![LeaseKey::new("s", "shard-3"), LeaseKey::new("s", "shard-4")],
@@ -175,7 +176,7 @@ fn what_is_written_down_or_given_back_does_not_come_again() {
         vec![handed("shard-0", number, term), handled("shard-0", number, term, true)]
     };
     let story = |parts: Vec<Vec<HistoryEvent>>| parts.concat();
-    // After a crash, what was done since the checkpoint.
+    // After a crash, records done since the checkpoint are delivered again.
     check(story(vec![vec![took("a", 1, 0)], call(1, 1), vec![took("b", 2, 0)], call(1, 2)]), None);
     check(
         story(vec![vec![took("a", 1, 0)], call(1, 1), vec![took("b", 2, 1)], call(1, 2)]),
@@ -209,7 +210,7 @@ fn everything_is_delivered_or_its_loss_is_told() {
     check(trimmed(), Some("was lost, and nobody said so"));
     check([trimmed(), vec![lost("shard-0")]].concat(), None);
     check([trimmed(), vec![lost("shard-2")]].concat(), Some("nobody said so"));
-    // An open shard loses what nobody had read, and nothing else.
+    // An open shard loses unread records only.
     let read = |rest: Vec<HistoryEvent>| [vec![put("shard-0", 1)], read(1), rest].concat();
     check(vec![put("shard-0", 1), HistoryEvent::Trimmed], None);
     check(read(vec![HistoryEvent::Trimmed]), Some("was never delivered"));

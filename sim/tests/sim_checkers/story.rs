@@ -1,4 +1,4 @@
-//! Lines of histories, and what a checker says of them.
+//! Helpers that build history lines, and assert the verdict of a checker.
 
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStopReason};
 use anabranch_model::lease::{
@@ -32,7 +32,7 @@ pub(crate) fn began(owner: &str, term: u64, done: u64) -> HistoryEvent {
     HistoryEvent::Began { hold: hold(owner, term), from: position(done) }
 }
 
-/// The row after a write, as the store told.
+/// Returns the row after a write, as the store reported it.
 pub(crate) fn row(owner: Option<&str>, term: u64, done: u64) -> WriteOutcome {
     let new = anabranch_model::lease::NewLease {
         shard: key().shard,
@@ -84,7 +84,7 @@ pub(crate) fn lines(story: Vec<HistoryEvent>) -> Vec<HistoryLine> {
 
 pub(crate) type Checker = fn(&[HistoryLine]) -> Option<anabranch_sim::checkers::Violation>;
 
-/// The checker says nothing, or something with these words in it.
+/// Asserts that the checker finds nothing, or a violation whose description contains `expected`.
 pub(crate) fn check(checker: Checker, story: Vec<HistoryEvent>, expected: Option<&str>) {
     let lines = lines(story);
     let words = checker(&lines).map(|violation| violation.words);
@@ -95,12 +95,12 @@ pub(crate) fn check(checker: Checker, story: Vec<HistoryEvent>, expected: Option
     }
 }
 
-/// Order, where the lease time is seven lines long.
+/// Runs the order checker with a lease time of seven lines.
 pub(crate) fn ordered(lines: &[HistoryLine]) -> Option<anabranch_sim::checkers::Violation> {
     order::check(lines, 7)
 }
 
-/// Ownership, where the lease time is seven lines long.
+/// Runs the ownership checker with a lease time of seven lines.
 pub(crate) fn owned(lines: &[HistoryLine]) -> Option<anabranch_sim::checkers::Violation> {
     ownership::check(lines, 7)
 }
@@ -127,7 +127,7 @@ pub(crate) fn release(owner: &str, term: u64) -> LeaseChange {
     LeaseChange::Release { owner: worker(owner), term }
 }
 
-/// The record of that number, of one key, in the shard of that name.
+/// Returns record `number` of the only key, in the shard with this name.
 pub(crate) fn grain(shard: &str, number: u64) -> Arc<SimRecord> {
     let (shard, at) = (LeaseKey::new("s", shard), position(number));
     Arc::new(SimRecord { key: "k".into(), number, shard, at, bytes: 1, arrived_ms: 0 })
@@ -163,7 +163,7 @@ pub(crate) fn lost(shard: &str) -> HistoryEvent {
     }))
 }
 
-/// The same line of a stream whose shards and keys have the same names.
+/// Returns the same line for a stream whose shards and keys have the same names.
 pub(crate) fn elsewhere(what: HistoryEvent) -> HistoryEvent {
     let there = |mut grain: Arc<SimRecord>| {
         Arc::make_mut(&mut grain).shard.stream = "t".into();
@@ -183,7 +183,8 @@ pub(crate) fn elsewhere(what: HistoryEvent) -> HistoryEvent {
     }
 }
 
-/// The worker on the host of these stories took the shard and received records up to this one.
+/// Returns lines in which the worker on the host took the shard and received records up to
+/// `number`.
 pub(crate) fn read(number: u64) -> Vec<HistoryEvent> {
     let grains = (1..=number).map(|number| grain("shard-0", number)).collect();
     vec![took("h0", 1, 0), HistoryEvent::Arrived(grains)]

@@ -1,13 +1,13 @@
-//! The network between hosts and services: it carries calls, in the world's time.
+//! The network between hosts and services: carries calls, in world time.
 //!
 //! ```text
-//! host ── Link::carry ──► request in flight ──► service ──► reply in flight ──► host
-//!                              │                              │
-//!                 lost, or after the caller gave up          lost
+//! host ── HostLink::carry ──► request in flight ──► service ──► reply in flight ──► host
+//!                                    │                                 │
+//!                       lost, or after the caller gave up            lost
 //! ```
 //!
-//! What is in flight belongs to the world, not to the host that sent it: a write lands when its
-//! time comes, even if its sender crashed or stands still by then.
+//! Packets in flight belong to the world, not to the host that sent them. A write is applied when
+//! it arrives, even if its sender has crashed or is frozen by then.
 
 mod stale_data;
 
@@ -29,73 +29,73 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What hosts call.
+/// A service that hosts call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Service {
-    /// Where leases are kept.
+    /// The lease store.
     Store,
-    /// Where the records are.
+    /// The record stream.
     Stream,
 }
 
-/// What a host that is cut off still does.
+/// Direction in which a host is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartialOutage {
     /// Nothing goes through.
     Requests,
-    /// Its requests arrive; no reply does.
+    /// Requests arrive, but no reply does.
     Replies,
 }
 
 /// The network. Clones share one.
 #[derive(Clone)]
 pub struct Network {
-    /// The world's time.
+    /// World time.
     clock: WorldClock,
-    /// All that is in flight, and what bends it.
+    /// Packets in flight, and the active faults.
     state: Arc<Mutex<NetworkState>>,
 }
 
 struct NetworkState {
-    /// Decides the fate of each call.
+    /// Decides the outcome of each call.
     rng: Rng,
-    /// Decides which reads err about the end of their shard. Apart, so that a seed with such reads
-    /// has all its other faults at the calls that meet them without.
+    /// Decides which reads report a false end of their shard. A separate RNG, so that enabling such
+    /// reads leaves all other faults of the seed unchanged.
     ends: Rng,
-    /// Decides which writes arrive twice, which calls are refused and which transactions become
-    /// visible row by row. Each apart, for the same reason.
+    /// Decide which writes arrive twice, which calls are refused and which transactions become
+    /// visible row by row. Separate RNGs, for the same reason.
     repeats: Rng,
     refusals: Rng,
     commits: Rng,
-    /// Decides how old the rows of a scan are, and which rows turn unreadable. Each apart, for the
-    /// same reason.
+    /// Decide how old the rows of a scan are, and which rows turn unreadable. Separate RNGs, for
+    /// the same reason.
     scans: Rng,
     spoils: Rng,
-    /// Numbers the packets, so that two of one moment arrive in the order of their sending.
+    /// Sequence number of the next packet. Packets due at the same moment arrive in sending order.
     sent: u64,
-    /// What is in flight, by arrival.
+    /// Packets in flight, by arrival time and sequence number.
     flying: BTreeMap<(u64, u64), Packet>,
-    /// How bad the calls to each service are.
+    /// Fault rates of the calls to each service.
     weather: BTreeMap<Service, CallFaultRates>,
-    /// Until when a service answers nobody.
+    /// End of each service's outage.
     outages: BTreeMap<Service, u64>,
-    /// Which hosts are cut off from which service.
+    /// Cuts between hosts and services.
     cuts: BTreeMap<(HostId, Service), HostOutage>,
-    /// Which services refuse all calls, why, and until when.
+    /// Services that refuse all calls, with the reason and the end.
     refusing: BTreeMap<Service, (RefusalKind, u64)>,
-    /// The streams that are said to be deleted, and until when.
+    /// Streams reported as deleted, with the end.
     hidden: BTreeMap<StreamName, u64>,
-    /// Which parts of transactions are not visible yet.
+    /// Parts of transactions that are not visible yet.
     lags: PartialCommits,
-    /// Which rows can't be read.
+    /// Unreadable rows.
     spoiled: UnreadableRows,
-    /// What rows of KCL's table were lately.
+    /// Recent states of the rows of KCL's table.
     past: RowHistory,
-    /// The looks at the store that each host waits for.
+    /// Number of pending store polls of each host.
     looks: BTreeMap<HostId, usize>,
-    /// The lists of shards that were answered lately, and when.
+    /// Recently answered shard lists, with their times.
     lists: Vec<(u64, (StreamName, ShardFilter), ShardList)>,
-    /// What went wrong so far.
+    /// Faults injected so far.
     counts: FaultCounts,
 }
 
@@ -104,17 +104,16 @@ type Packet = Box<dyn FnOnce() + Send>;
 /// A cut between a host and a service.
 #[derive(Clone, Copy)]
 struct HostOutage {
-    /// What still goes through.
     cut: PartialOutage,
-    /// When it is over.
+    /// End of the cut.
     until_ms: u64,
-    /// Which kind it counts as.
+    /// Kind under which the cut is counted.
     kind: FaultKind,
-    /// Whether a call has met it.
+    /// True once a call has met it.
     is_met: bool,
 }
 
-/// What becomes of one call.
+/// Outcome drawn for one call.
 #[derive(Clone, Copy)]
 enum CallFate {
     Answered { there_ms: u64, back_ms: u64 },
@@ -125,23 +124,23 @@ enum CallFate {
     ReplyLost { there_ms: u64 },
 }
 
-/// How a call ended for its caller.
+/// Result of a call for its caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallResult<T> {
-    /// With a reply.
+    /// The call was answered.
     Answered(T),
-    /// It failed, and nothing was done.
+    /// The call failed without effect.
     Failed,
-    /// It was throttled, and nothing was done.
+    /// The call was throttled without effect.
     Throttled,
-    /// It was refused, and nothing was done.
+    /// The call was refused without effect.
     Refused(RefusalKind),
-    /// The caller gave up. It may have been carried out, or may still be.
+    /// The caller gave up. The call may have been carried out, or may still be.
     Silent,
 }
 
 impl Network {
-    /// A network on which every call is answered.
+    /// Creates a network on which every call is answered.
     pub fn new(seed: u64, clock: WorldClock) -> Self {
         let state = NetworkState {
             rng: Rng::with_seed(seed),
@@ -168,23 +167,24 @@ impl Network {
         Self { clock, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// How a host reaches a service. It gives a call up after `patience_ms` of its own time.
+    /// Returns a link from a host to a service. A call times out after `patience_ms` of the host's
+    /// time.
     pub fn link(&self, host: HostId, service: Service, patience_ms: u64) -> HostLink {
         HostLink { network: self.clone(), host, service, patience_ms }
     }
 
-    /// From now on calls to `service` fare like this.
+    /// Sets the fault rates of calls to `service`.
     pub fn set_weather(&self, service: Service, weather: CallFaultRates) {
         self.state().weather.insert(service, weather);
     }
 
-    /// The service answers nobody for a while.
+    /// Starts an outage of the service.
     pub fn outage(&self, service: Service, for_ms: u64) {
         let until = self.clock.now_ms() + for_ms;
         self.state().outages.insert(service, until);
     }
 
-    /// The host is cut off from both services for a while.
+    /// Cuts the host off from both services.
     pub fn cut(&self, host: HostId, cut: PartialOutage, for_ms: u64) {
         let until_ms = self.clock.now_ms() + for_ms;
         let severed = HostOutage { cut, until_ms, kind: FaultKind::Cut, is_met: false };
@@ -193,7 +193,7 @@ impl Network {
         state.cuts.insert((host, Service::Stream), severed);
     }
 
-    /// The host is cut off from one service for a while.
+    /// Cuts the host off from one service.
     pub fn cut_from(&self, host: HostId, service: Service, cut: PartialOutage, for_ms: u64) {
         let kind = match service {
             Service::Store => FaultKind::StoreCut,
@@ -204,21 +204,21 @@ impl Network {
         self.state().cuts.insert((host, service), severed);
     }
 
-    /// The service refuses all calls for a while.
+    /// Makes the service refuse all calls.
     pub fn refuse(&self, service: Service, why: RefusalKind, for_ms: u64) {
         let until_ms = self.clock.now_ms() + for_ms;
         self.state().refusing.insert(service, (why, until_ms));
     }
 
-    /// The service says for a while that a stream does not exist.
+    /// Makes the service report a stream as nonexistent.
     pub fn hide(&self, stream: &StreamName, for_ms: u64) {
         let until_ms = self.clock.now_ms() + for_ms;
         self.state().hidden.insert(stream.clone(), until_ms);
     }
 
-    /// The sky clears: outages, cuts and refusals are over, every row can be read, and every call is
-    /// answered. What is in flight stays in flight. A store whose transactions become visible row by
-    /// row stays one, and so does one whose scans are old.
+    /// Ends all faults: outages, cuts and refusals are over, every row is readable, and every call
+    /// is answered. Packets in flight stay in flight. Row-by-row commits and old scans are kept,
+    /// because they are properties of the store and not faults.
     pub fn clear(&self) {
         let mut state = self.state();
         for weather in state.weather.values_mut() {
@@ -237,17 +237,17 @@ impl Network {
         self.state().counts.add(fault);
     }
 
-    /// What went wrong so far.
+    /// Returns the faults injected so far.
     pub fn counts(&self) -> FaultCounts {
         self.state().counts.clone()
     }
 
-    /// Whether a host waits for a look at the store.
+    /// Returns true while a host waits for a store poll.
     pub(crate) fn looks(&self, host: HostId) -> bool {
         self.state().looks.get(&host).is_some_and(|calls| *calls > 0)
     }
 
-    /// Lets everything arrive whose time has come, in order.
+    /// Delivers all due packets, in order.
     pub(crate) fn deliver(&self) {
         let now = self.clock.now_ms();
         loop {
@@ -271,7 +271,7 @@ impl Network {
     }
 
     fn state(&self) -> MutexGuard<'_, NetworkState> {
-        // A world whose checker panicked is over; its network is only read.
+        // A world whose checker panicked has ended; its network is only read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -332,7 +332,7 @@ impl NetworkState {
         severed.filter(|severed| now_ms < severed.until_ms)
     }
 
-    /// Counts a cut at the first call that meets it, at whichever service.
+    /// Counts a cut once, at the first call that meets it, at either service.
     fn count_outage(&mut self, host: HostId, severed: HostOutage) {
         if severed.is_met {
             return;
@@ -379,26 +379,25 @@ impl NetworkState {
     }
 }
 
-/// How one host reaches one service.
+/// Connection of one host to one service.
 #[derive(Clone)]
 pub struct HostLink {
-    /// What carries the calls.
     network: Network,
-    /// Who calls.
+    /// Calling host.
     host: HostId,
-    /// What is called.
+    /// Called service.
     service: Service,
-    /// When the caller gives up, in its own time.
+    /// Call timeout, in milliseconds of the caller's time.
     patience_ms: u64,
 }
 
 impl HostLink {
-    /// Which host calls.
+    /// Returns the calling host.
     pub fn host(&self) -> HostId {
         self.host
     }
 
-    /// Carries one call: `serve` runs when the request arrives, if it does.
+    /// Carries one call. `serve` runs when the request arrives, if it does.
     pub async fn carry<T: Send + 'static>(
         &self,
         serve: impl FnOnce() -> T + Send + 'static,
@@ -406,8 +405,8 @@ impl HostLink {
         self.carry_in_two(serve, |reply| reply).await
     }
 
-    /// Carries one call that the service needs two moments for: `begin` runs when the request
-    /// arrives, and `end` when the reply does.
+    /// Carries one call that takes the service two moments: `begin` runs when the request arrives,
+    /// and `end` when the reply does.
     pub async fn carry_in_two<B: Send + 'static, T: Send + 'static>(
         &self,
         begin: impl FnOnce() -> B + Send + 'static,
@@ -447,7 +446,7 @@ impl HostLink {
                 let network = self.network.clone();
                 let arrive = move || {
                     let half = begin();
-                    // The caller may be gone by then: a reply to nobody.
+                    // The caller may be gone by then and the reply is dropped.
                     let back = move || drop(answer.send(end(half)));
                     network.send(hold_ms + back_ms, Box::new(back));
                 };

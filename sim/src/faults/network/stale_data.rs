@@ -1,4 +1,5 @@
-//! What is odd about a call or its reply beside its fate: old, torn, repeated, or visible in parts.
+//! Anomalies of a call or its reply besides its outcome: stale, torn, duplicated, or partly
+//! visible.
 
 use super::{CallFaultRates, FaultKind, HostLink};
 use crate::faults::old_scans::OLD_MS;
@@ -9,38 +10,38 @@ use anabranch::stream::api::{ShardFilter, ShardList};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Lease, LeaseKey, LeaseListing};
 
-/// How old a list of shards may be.
+/// Maximum age of a list of shards, in milliseconds.
 const STALE_MS: u64 = 5_000;
 
 impl HostLink {
-    /// Notes that a look at the store goes out. It lasts until the guard is dropped.
+    /// Marks a store poll as pending until the guard is dropped.
     pub fn begin_poll(&self) -> PollGuard<'_> {
         *self.network.state().looks.entry(self.host).or_default() += 1;
         PollGuard(self)
     }
 
-    /// Whether a list is to be torn now.
+    /// Draws whether to tear a list now.
     pub fn tears(&self) -> bool {
         let mut state = self.network.state();
         let torn = state.weather.get(&self.service).map_or(0, |weather| weather.torn);
         state.draws(torn)
     }
 
-    /// Whether a list is to be answered from memory now.
+    /// Draws whether to answer a list from an earlier state now.
     pub fn is_stale(&self) -> bool {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
         state.draws(often)
     }
 
-    /// Whether an iterator is to be refused now.
+    /// Draws whether to refuse an iterator now.
     pub fn expires(&self) -> bool {
         let mut state = self.network.state();
         let expired = state.weather.get(&self.service).map_or(0, |weather| weather.expired);
         state.draws_fault(expired, FaultKind::Expired)
     }
 
-    /// Whether a read is to say now that its shard has ended.
+    /// Draws whether a read falsely reports the end of its shard now.
     pub fn ends_falsely(&self) -> bool {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.false_end);
@@ -51,7 +52,7 @@ impl HostLink {
         ends
     }
 
-    /// Whether something pushed is lost now, and the connection with it.
+    /// Draws whether a pushed event is lost now, and the connection with it.
     pub fn breaks(&self) -> bool {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
@@ -61,7 +62,7 @@ impl HostLink {
         cut || out || state.draws_fault(error, FaultKind::Error)
     }
 
-    /// Remembers a list, and gives the oldest of its kind that may still be answered.
+    /// Stores a list, and returns the oldest stored list of its kind that is still recent enough.
     pub fn older_list(
         &self,
         stream: &StreamName,
@@ -77,7 +78,7 @@ impl HostLink {
         oldest.map_or(list, |(_, _, old)| old.clone())
     }
 
-    /// After which pause a write is to arrive a second time, if it is.
+    /// Draws whether a write arrives a second time. Returns the delay in milliseconds if so.
     pub(in crate::faults) fn repeats(&self) -> Option<u64> {
         let mut state = self.network.state();
         let weather =
@@ -90,7 +91,7 @@ impl HostLink {
         Some(state.repeats.u64(1..=most_ms))
     }
 
-    /// For how long a transaction is to be visible in parts, if it is.
+    /// Draws whether and how long a transaction is only partly visible.
     pub(in crate::faults) fn commits_slowly(&self) -> Option<PartialCommit> {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.slow_commit);
@@ -101,7 +102,7 @@ impl HostLink {
         Some(PartialCommit { for_ms, row_is_late: state.commits.bool() })
     }
 
-    /// Keeps a part of a transaction from sight for a while.
+    /// Hides a part of a transaction for a while.
     pub(in crate::faults) fn lag(&self, for_ms: u64, part: CommitPart) {
         let until_ms = self.network.clock.now_ms() + for_ms;
         let mut state = self.network.state();
@@ -109,7 +110,7 @@ impl HostLink {
         state.lags.add(until_ms, part);
     }
 
-    /// Shows what is visible of transactions now.
+    /// Passes the currently invisible parts of transactions to `show`.
     pub(in crate::faults) fn lags<T>(&self, show: impl FnOnce(&PartialCommits) -> T) -> T {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
@@ -117,13 +118,13 @@ impl HostLink {
         show(&state.lags)
     }
 
-    /// Notes what a row of KCL's table was until now.
+    /// Records the previous state of a row of KCL's table.
     pub(in crate::faults) fn changes(&self, key: LeaseKey, before: Option<Box<Lease>>) {
         let now_ms = self.network.clock.now_ms();
         self.network.state().past.changes(now_ms, key, before);
     }
 
-    /// The rows of a stream as a scan shows them, given the rows as they stand.
+    /// Returns the rows of a stream as a scan shows them, given their current state.
     pub(in crate::faults) fn scan(&self, stream: &StreamName, rows: Vec<Lease>) -> Vec<Lease> {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
@@ -140,27 +141,28 @@ impl HostLink {
         shown
     }
 
-    /// A list as it can be read. One more of its rows may turn unreadable at this moment.
+    /// Returns the readable part of a list. One of its rows may turn unreadable at this moment.
     pub(in crate::faults) fn readable_list(&self, listing: LeaseListing) -> LeaseListing {
         let rows = listing.rows.iter().map(|row| TransactionRow::Lease(row.key.clone()));
         self.make_unreadable(rows.collect());
         self.is_unreadable(|spoiled| spoiled.list(listing))
     }
 
-    /// A look as it can be read. One more of its rows may turn unreadable at this moment.
+    /// Returns the readable part of a store poll. One of its rows may turn unreadable at this
+    /// moment.
     pub(in crate::faults) fn readable_look(&self, look: StorePoll) -> StorePoll {
         let rows = look.workers.iter().map(|row| TransactionRow::Worker(row.id.clone()));
         self.make_unreadable(rows.collect());
         self.is_unreadable(|spoiled| spoiled.look(look))
     }
 
-    /// Whether a row that is there can be read now.
+    /// Returns an error if a row is unreadable now.
     pub(in crate::faults) fn reads(&self, row: &TransactionRow) -> Result<(), StoreError> {
         let spoiled = self.is_unreadable(|spoiled| spoiled.has(row));
         if spoiled { Err(unreadable(row)) } else { Ok(()) }
     }
 
-    /// Has one of these rows turn unreadable, now and then.
+    /// Draws whether one of these rows turns unreadable.
     fn make_unreadable(&self, mut rows: Vec<TransactionRow>) {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
@@ -169,7 +171,7 @@ impl HostLink {
             return;
         }
         let row = rows.swap_remove(state.spoils.usize(0..rows.len()));
-        // For a moment, or for some lease times.
+        // For a moment, or for several lease times.
         let most = if state.spoils.bool() { 2 } else { 20 };
         let for_ms = state.spoils.u64(1..=self.patience_ms * most);
         state.spoiled.add(row, now_ms + for_ms);
@@ -183,7 +185,7 @@ impl HostLink {
         show(&state.spoiled)
     }
 
-    /// Whether a stream is said to be deleted now.
+    /// Returns true while a stream is reported as deleted.
     pub(in crate::faults) fn hides(&self, stream: &str) -> bool {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
@@ -194,18 +196,18 @@ impl HostLink {
         hides
     }
 
-    /// Counts a fault that has happened.
+    /// Counts an injected fault.
     pub(in crate::faults) fn count(&self, fault: FaultKind) {
         self.network.count(fault);
     }
 
-    /// Has something happen at the service later, whoever lives by then.
+    /// Runs an action at the service later, even if the caller is gone by then.
     pub(in crate::faults) fn later(&self, after_ms: u64, happens: impl FnOnce() + Send + 'static) {
         self.network.send(after_ms, Box::new(happens));
     }
 }
 
-/// A look that its host waits for. It ends with the wait, also when the host dies.
+/// A pending store poll. It ends when its host stops waiting, or crashes.
 pub struct PollGuard<'a>(&'a HostLink);
 
 impl Drop for PollGuard<'_> {

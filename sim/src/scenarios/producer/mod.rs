@@ -1,4 +1,5 @@
-//! Producers on a stream that is split, merged and made anew, behind a network that does its worst.
+//! Producer scenario: producers on a stream that is split, merged and recreated, behind a faulty
+//! network.
 
 mod stream_contents;
 
@@ -30,28 +31,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use stream_contents::read;
 
-/// How long faults last, and how long it then takes until everything has its outcome.
+/// Duration of the fault phase and of the quiet phase, after which everything has its outcome.
 const FAULTS_MS: u64 = 40_000;
 const QUIET_MS: u64 = 60_000;
-/// When a call is given up.
+/// Timeout of a call, in milliseconds.
 const PATIENCE_MS: u64 = 800;
-/// How long half of the freezes and cuts last, about.
+/// Approximate duration of half of the freezes and cuts, in milliseconds.
 const BLOW_MS: u64 = 2_000;
-/// How long a stream that is made anew is gone, at the least. No producer takes it for the one
-/// before: their maps are in doubt after a shorter time without an answer, also by a slow clock.
+/// Minimum time between the deletion and the recreation of a stream, in milliseconds. No producer
+/// may take the new stream for the old one: the shard map is in doubt after a shorter time without
+/// an answer, even by a slow clock.
 const GONE_MIN_MS: u64 = MAP_IDLE_MS / 4;
-/// After how long without a sign of the stream its map is dropped.
+/// Time without a reply from the stream after which its shard map is dropped, in milliseconds.
 const MAP_IDLE_MS: u64 = 4_000;
-/// Keys of one producer.
+/// Number of keys of one producer.
 const KEYS: u64 = 8;
-/// What a producer may hold.
+/// Buffer limit of a producer, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// What a record costs beside its key and data, as the producer's options say.
+/// Buffered size of a record in addition to its key and data, as documented in the producer's
+/// options.
 const RECORD_OVERHEAD_BYTES: usize = 256;
-/// The largest record, in bytes of data.
+/// Maximum size of a record, in bytes of data.
 const DATA_MAX: usize = 900;
 
-/// What one seed has its producers be.
+/// Producer options drawn for one seed.
 #[derive(Clone, Copy, Debug)]
 struct ProducerKind {
     aggregation: Aggregation,
@@ -61,7 +64,7 @@ struct ProducerKind {
     wrong: ProducerFlaw,
 }
 
-/// Runs one seed: a time of faults, then a quiet one.
+/// Runs one seed: a phase with faults, then a quiet one.
 pub fn run(seed: u64, wrong: ProducerFlaw) -> SeedReport {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7075_7473);
     let ground = WorldSetup::new(seed);
@@ -90,7 +93,7 @@ struct ProducerScenario {
     workload: Workload,
     ledger: PutLedger,
     world: World,
-    /// What the streams showed that were deleted.
+    /// Contents of the streams that were deleted.
     past: StreamContents,
 }
 
@@ -254,7 +257,7 @@ fn builder(kind: ProducerKind, chance: clock::Rng, events: Events) -> ProducerBu
     }
 }
 
-/// One life: a real producer, and someone who puts until faults are over, or the host is stopped.
+/// Runs one producer, and puts records until faults are over or the host is stopped.
 async fn live(
     mut berth: HostContext,
     ground: WorldSetup,
@@ -263,7 +266,7 @@ async fn live(
     kind: ProducerKind,
 ) {
     let host = berth.host;
-    // Keys of a life are its own: another producer has no order against it.
+    // Keys belong to one run: there is no order relative to another producer.
     let prefix = format!("{host}-{}-", berth.life);
     if berth.life > 1 {
         ledger.producer_died(&format!("{host}-{}-", berth.life - 1));
@@ -285,10 +288,10 @@ async fn live(
         Err(error) => return ground.history.note_world(format!("{host} can't start: {error}")),
     };
     let rng = Rng::with_seed(berth.seed ^ 0x6b65_7973);
-    // Drawn apart from the rest, so that a seed's other choices do not depend on it.
+    // Uses its own RNG, so that a seed's other choices do not depend on it.
     let bulks = Rng::with_seed(berth.seed ^ 0x6275_6c6b);
     let (open, accepted) = (Vec::new(), 0);
-    // A deadline gives records up, whatever the reason.
+    // A deadline gives up records for any reason.
     let waits = kind.deadline_ms.is_none();
     let wrong = kind.wrong;
     let mut desk =
@@ -304,18 +307,18 @@ async fn live(
 
 /// A record without an outcome.
 struct OpenPut {
-    /// The number of its key.
+    /// Number of its key.
     key: u64,
     name: RecordName,
     ticket: OutcomeSource,
 }
 
-/// What an outcome comes by.
+/// Source of an outcome.
 enum OutcomeSource {
-    /// A ticket of its own, and what the record takes of the buffer.
+    /// A ticket of its own, and the buffered size of the record in bytes.
     Alone(Ticket, usize),
-    /// The ticket of a bulk, and the place in it. It tells all at once, so nobody can say what is
-    /// held of the buffer.
+    /// The ticket of a bulk, and the index in it. Its outcomes are published together, so the
+    /// buffered size of one record is unknown.
     Bulk(Arc<BulkTicket>, usize),
 }
 
@@ -335,23 +338,23 @@ impl OutcomeSource {
     }
 }
 
-/// Where one life puts from.
+/// State of one producer run.
 struct ProducerRun {
     host: HostId,
-    /// What its keys begin with.
+    /// Prefix of its keys.
     prefix: String,
     producer: Producer,
     ledger: PutLedger,
     rng: Rng,
-    /// Which records are put together.
+    /// Decides which records are put together.
     bulks: Rng,
     /// Records without an outcome.
     open: Vec<OpenPut>,
-    /// Records that were accepted.
+    /// Number of records that were accepted.
     accepted: u64,
-    /// Whether no record may be given up because the stream refuses the caller.
+    /// True if no record may be given up because the stream refuses the caller.
     waits: bool,
-    /// What is wrong.
+    /// The broken rule.
     wrong: ProducerFlaw,
 }
 
@@ -369,7 +372,7 @@ impl ProducerRun {
                     _ = berth.stop.wait_for(|stop| *stop) => return,
                     put = put => if put.is_break() { return },
                 }
-                // A key that stopped is left for a new one.
+                // A stopped key is replaced by a new one.
                 for stopped in self.collect() {
                     if let Some(key) = keys.iter_mut().find(|key| key.0 == stopped) {
                         *key = (stopped + 1_000, 0);
@@ -427,7 +430,7 @@ impl ProducerRun {
         ControlFlow::Continue(())
     }
 
-    /// The next record of a key.
+    /// Creates the next record of a key.
     fn next(&mut self, key: &mut (u64, u64)) -> (RecordName, NewRecord) {
         let number = key.1;
         key.1 += 1;
@@ -441,7 +444,7 @@ impl ProducerRun {
         (name, record)
     }
 
-    /// Writes down the outcomes that have come. Gives the keys of records that were not placed.
+    /// Records the outcomes that have arrived. Returns the keys of records that were not placed.
     fn collect(&mut self) -> Vec<u64> {
         let mut stopped = Vec::new();
         self.open.retain(|open| {
@@ -462,7 +465,7 @@ impl ProducerRun {
         });
         let held: usize = self.open.iter().map(|open| open.ticket.bytes()).sum();
         assert!(held <= BUFFER_BYTES, "{} holds {held} bytes of {BUFFER_BYTES}", self.host);
-        // Less than they all hold, but of bulks too.
+        // A lower bound of the bytes held, which covers bulks too.
         let least = self.producer.stats().pending * RECORD_OVERHEAD_BYTES as u64;
         assert!(least <= BUFFER_BYTES as u64, "{} holds at least {least} bytes", self.host);
         stopped

@@ -1,4 +1,4 @@
-//! What a stream shows: everything in it, and what a reader by KCL's rules gets.
+//! Reading a whole stream: everything in it, and the records that a reader by KCL's rules gets.
 
 use crate::checkers::producer::{StoredRecord, StreamContents};
 use crate::faults::store::at_once;
@@ -9,7 +9,7 @@ use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::record::{Record, UserRecord};
 
-/// Adds what the stream shows: shards in the order of their making, as KCL delivers them.
+/// Adds the contents of the stream: shards in the order of their creation, as KCL delivers them.
 pub(super) fn read(workload: &Workload, shown: &mut StreamContents) {
     let (api, stream) = (workload.api(), StreamName::from(STREAM));
     let Ok(list) = at_once(api.list_shards(&stream, ShardFilter::All)) else { return };
@@ -41,12 +41,12 @@ fn users(record: &Record, range: HashRange) -> Vec<UserRecord> {
     match decode(record, range) {
         DecodedAggregate::Plain(_) => vec![record.clone().into()],
         DecodedAggregate::Records(records) => records.collect(),
-        // Readers drop it whole; and a broken one would show as missing.
+        // Readers drop it whole, and a broken one would show as missing.
         DecodedAggregate::Misrouted { .. } | DecodedAggregate::Partial { .. } => Vec::new(),
     }
 }
 
-/// The record that data say they are.
+/// Returns the record name encoded in the data.
 fn name_of(data: &[u8]) -> (String, u64) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split(':');
