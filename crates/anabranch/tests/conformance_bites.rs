@@ -1,4 +1,4 @@
-//! Stores that are a little wrong must not pass the suite.
+//! Slightly wrong stores must fail the conformance suite.
 
 use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll, conformance};
 use anabranch_model::ids::StreamName;
@@ -8,7 +8,7 @@ use anabranch_model::lease::{
 };
 use std::sync::{Arc, Mutex};
 
-/// What the store does wrong.
+/// Rule that the store breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
     None,
@@ -31,7 +31,7 @@ enum Flaw {
 struct FlawedStore {
     inner: MemoryStore,
     flaw: Flaw,
-    /// The rows before the last write.
+    /// Rows before the last write.
     before: Arc<Mutex<LeaseTable>>,
 }
 
@@ -41,7 +41,7 @@ impl FlawedStore {
         Self { inner: MemoryStore::new(layout), flaw, before }
     }
 
-    /// The write with the broken part of its condition made true.
+    /// Returns the write with the broken part of its condition made true.
     fn doctor(&self, write: &Write) -> Write {
         let mut write = write.clone();
         match &mut write {

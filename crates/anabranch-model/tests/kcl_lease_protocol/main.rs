@@ -1,10 +1,10 @@
-//! Every interleaving of two workers over one lease by the real rules of KCL's table, without
-//! steals: a lease is taken when it has no owner, or when its counter stood still for a lease time,
-//! and is passed to the worker that asked for it.
+//! Exploration of every interleaving of two workers over one lease with the real rules of KCL's
+//! table, without steals. A lease is taken when it has no owner, or when its counter has not
+//! changed for a lease time. It is handed over to the worker that requested it.
 //!
-//! The native table has a walk of its own, `lease_protocol`; here the counter of the lease is its
-//! heart, so there is one writer for each worker and nothing else on the wire. Messages of the first
-//! owner get lost and land late; those of the other one only take their time.
+//! The native table has an exploration of its own, `lease_protocol`. Here the lease counter is the
+//! sign of life, so each worker has one writer and there are no other messages. Messages of the
+//! first owner get lost and arrive late; those of the other one are only delayed.
 
 mod world;
 
@@ -16,7 +16,7 @@ use world::{
     key, listed, older, pack, unpack,
 };
 
-/// By which ways a lease changes hands beside expiry. Both together are too many states.
+/// Transfers of the lease besides expiry. Both together have too many states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ways {
     Releases,
@@ -58,7 +58,7 @@ impl Walk {
                 Call::None => steps.extend(self.sends(w, agent).map(|act| Step::Send(w, act))),
                 Call::Sent(..) => {
                     steps.push(Step::Arrives(w));
-                    // A lost request is a late one that never lands.
+                    // A lost request is a late one that never arrives.
                     if w == 0 && agent.late.is_none() {
                         steps.push(Step::GivenUp(w, true));
                     }
@@ -204,7 +204,7 @@ impl Walk {
         Ok(world)
     }
 
-    /// The store applies a request, if its condition holds.
+    /// Applies a request to the store, if its condition holds.
     fn land(&self, world: &mut World, request: Request) -> Result<Result<Row, Row>, &'static str> {
         let mut row = world.row;
         let broken = match request.act {
@@ -248,7 +248,7 @@ impl Walk {
         resolve(Layout::Kcl, &write, &StoredRow::of_lease(Some(&unpack(row))))
     }
 
-    /// A refusal, or a read-back: the row tells whether the write was applied before.
+    /// Processes a refusal or a read-back: the row shows whether the write was applied before.
     fn judge(
         &self,
         world: &mut World,
@@ -293,7 +293,7 @@ impl Walk {
                 return Ok(());
             }
             LeaseAction::Name | LeaseAction::Withdraw => {
-                // As a look of that moment: the age of the counter goes on.
+                // Like a poll at that moment: the age of the counter continues.
                 agent.seen = agent.seen.map(|(seen, age)| (Row { named: row.named, ..seen }, age));
                 return Ok(());
             }
@@ -313,7 +313,7 @@ impl Walk {
         if let LeaseAction::Checkpoint { to, .. } = request.act {
             world.acked = world.acked.max(to);
         }
-        // A reply that comes after the deadline starts nothing.
+        // A reply that arrives after the deadline starts nothing.
         if agent.checkpoint < world.acked && new_hold && agent.age < LEASE {
             return Err("a taker reads what was done before");
         }
@@ -321,8 +321,7 @@ impl Walk {
     }
 }
 
-/// Walks everything that can be reached; returns the number of states, or the shortest way to a
-/// broken promise.
+/// Explores all reachable states. Returns their number, or the shortest path to a violation.
 fn explore(flaw: Flaw, ways: Ways) -> Result<usize, String> {
     let walk = Walk(flaw, ways);
     let agent = ModelWorker {

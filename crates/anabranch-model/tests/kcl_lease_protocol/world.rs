@@ -1,4 +1,4 @@
-//! What the walk moves through: rows, writes on their way and what each worker knows.
+//! A state of the exploration: rows, writes in flight and the knowledge of each worker.
 
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{
@@ -12,16 +12,16 @@ pub(crate) const LEASE: u8 = 2;
 pub(crate) const TICKS: u8 = 2;
 pub(crate) const END: u8 = 2;
 
-/// What is broken on purpose.
+/// A deliberate flaw of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
     None,
-    /// A release looks at the owner only, as Java's evict does.
+    /// A release checks only the owner, as Java's evict does.
     ReleasesAsJavaDoes,
     TakeSkipsTheCounter,
     CheckpointSkipsTheCounter,
-    /// A renewal that a read-back resolved counts from its own sending, though an older write may
-    /// have moved the counter.
+    /// The deadline after a renewal resolved by a read-back counts from its own sending, though an
+    /// older write may have advanced the counter.
     ResolvedRenewalCountsFromItself,
     DeadlineFromTheReply,
     RenewsAfterItsExpiry,
@@ -30,9 +30,10 @@ pub(crate) enum Flaw {
     GoesOnAfterARelease,
     GoesOnAfterAPass,
     PassSkipsTheCounter,
-    /// A pass moves the counter by one, as a take does.
+    /// A hand-over increments the counter by one, as a take does.
     PassLooksLikeATake,
-    /// An owner whose pass was refused, or not answered, reads on under the counter that it knows.
+    /// An owner whose hand-over was refused, or not answered, continues under the counter that it
+    /// knows.
     ReadsOnWithoutTakingAgain,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) owner: Option<u8>,
     pub(crate) counter: u8,
     pub(crate) checkpoint: u8,
-    /// Whether the other worker asks for the lease.
+    /// True if the other worker requests the lease.
     pub(crate) named: bool,
 }
 
@@ -54,10 +55,10 @@ pub(crate) enum LeaseAction {
         from: u8,
         to: u8,
     },
-    /// By worker 1, to worker 0.
+    /// A request of worker 1 to worker 0.
     Name,
     Withdraw,
-    /// By worker 0, to worker 1.
+    /// A hand-over by worker 0 to worker 1.
     Pass,
 }
 
@@ -69,12 +70,12 @@ pub(crate) struct Request {
     pub(crate) act: LeaseAction,
 }
 
-/// A write on its way, with the ticks since it was first sent.
+/// A write in flight, with the ticks since it was first sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Call {
     None,
     Sent(Request, u8),
-    /// The row after it if it was applied, and the row as it stood if it was refused.
+    /// The row after it if it was applied, or the current row if it was refused.
     Answered(Request, u8, Result<Row, Row>),
     Unresolved(Request, u8),
 }
@@ -83,17 +84,17 @@ pub(crate) enum Call {
 pub(crate) struct ModelWorker {
     pub(crate) hold: Option<u8>,
     pub(crate) silent: bool,
-    /// Whether a row that it got back showed that the other worker asks.
+    /// True if a row in a reply showed a request of the other worker.
     pub(crate) asked: bool,
     pub(crate) checkpoint: u8,
     /// Ticks since its last successful write was sent.
     pub(crate) age: u8,
     pub(crate) call: Call,
-    /// A write that it gave up, and that may still land.
+    /// A write that it gave up, and that may still arrive.
     pub(crate) late: Option<Request>,
-    /// Ticks since the oldest write was sent that may have moved the counter unseen.
+    /// Ticks since the sending of the oldest write that may have advanced the counter unnoticed.
     pub(crate) doubt: Option<u8>,
-    /// The row as it last looked, and the ticks since its counter moved.
+    /// The last row it polled, and the ticks since its counter changed.
     pub(crate) seen: Option<(Row, u8)>,
 }
 
@@ -118,7 +119,7 @@ pub(crate) enum Step {
     LateLands(usize),
 }
 
-/// A row as a look shows it. Nobody reads the checkpoint there.
+/// Returns a row as a poll shows it. The checkpoint is not read there.
 pub(crate) fn listed(row: Row) -> Row {
     Row { checkpoint: 0, ..row }
 }

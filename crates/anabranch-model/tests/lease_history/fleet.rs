@@ -1,4 +1,4 @@
-//! The workers of an application, each step of each shard's reader on its own.
+//! The workers of an application. Each step of each shard's reader is taken separately.
 
 use crate::stream::{SeededRng, Stream};
 use anabranch_model::coverage::holes;
@@ -13,23 +13,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// What is broken on purpose.
+/// A deliberate flaw of the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseHistoryFlaw {
     None,
     /// A merged child starts when one of its parents has ended.
     OneParentSuffices,
-    /// A parent without a row is taken for ended.
+    /// A parent without a row counts as ended.
     MissingRowIsAnEnd,
     /// The rows are read from the parent up to its oldest ancestor.
     NewestRowFirst,
-    /// Unfinished rows of unlisted shards are not looked at.
+    /// Unfinished rows of unlisted shards are ignored.
     UnlistedRowsDoNotCount,
     /// The shard's end is written first.
     EndBeforeTheChildrensRows,
 }
 
-/// How often the interesting things happened.
+/// Number of times that each interesting case occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HistoryCounts {
     pub(crate) merges_started: u32,
@@ -53,7 +53,7 @@ impl AddAssign for HistoryCounts {
     }
 }
 
-/// How far the reader of an unfinished row has come. A crash takes it back to the gate.
+/// Progress of the reader of an unfinished row. A crash resets it to the gate.
 enum ReaderPhase {
     AtTheGate {
         evidence: GateEvidence,
@@ -79,27 +79,27 @@ impl Default for ReaderPhase {
 }
 
 pub(crate) struct HistoryFleet {
-    /// The table.
+    /// Lease rows.
     rows: BTreeMap<ShardId, Lease>,
-    /// The readers of unfinished rows that have begun anything.
+    /// Readers of unfinished rows that have begun anything.
     phases: BTreeMap<ShardId, ReaderPhase>,
-    /// Shards of which a record was delivered, and those delivered whole.
+    /// Shards of which a record was delivered, and those delivered completely.
     started: BTreeSet<ShardId>,
     drained: BTreeSet<ShardId>,
-    /// What closed by this time is not to be read.
+    /// Shards closed by this time are not to be read.
     from: u64,
     start: StartPosition,
     protocol: Protocol,
     flaw: LeaseHistoryFlaw,
-    /// Whether some rows lack their range, as old versions of KCL leave them.
+    /// True if some rows lack their range, as old versions of KCL leave them.
     rangeless: bool,
     pub(crate) seen: HistoryCounts,
-    /// What happened, in words, for whoever has to find out why a history went wrong.
+    /// Log of events, to explain why a history failed.
     story: Vec<String>,
 }
 
 impl HistoryFleet {
-    /// The first sync, with crashes of which each leaves some rows behind.
+    /// Runs the first sync, with crashes that each leave some rows missing.
     pub(crate) fn start(stream: &mut Stream, dice: &mut SeededRng, flaw: LeaseHistoryFlaw) -> Self {
         let start = match dice.below(3) {
             0 => StartPosition::TrimHorizon,
@@ -163,7 +163,7 @@ impl HistoryFleet {
         stream.closed_at(id).is_none_or(|closed| closed > self.from)
     }
 
-    /// Lets the reader of one unfinished row do one thing.
+    /// Lets the reader of one unfinished row take one step.
     pub(crate) fn step(&mut self, stream: &Stream, dice: &mut SeededRng) -> Result<(), String> {
         let unfinished: Vec<_> = self.rows.values().filter(|row| !row.is_ended()).collect();
         let Some(row) = dice.pick(&unfinished).map(|row| (*row).clone()) else { return Ok(()) };
@@ -223,7 +223,8 @@ impl HistoryFleet {
         self.story.push(format!("{id} ended"));
     }
 
-    /// The service no longer knows the shard: once a list confirms it, its heirs get rows.
+    /// Handles a shard that the service no longer knows: once a list confirms it, its successors
+    /// get rows.
     fn give_up(
         &mut self,
         id: &ShardId,
@@ -291,7 +292,7 @@ impl HistoryFleet {
                 }
             }
             Gate::NeedReads(ids) => {
-                // A driver reads the next row, or some at once if nothing comes between.
+                // A driver reads the next row, or several at once without an event in between.
                 for id in ids.into_iter().take(1 + usize::try_from(dice.below(2)).unwrap()) {
                     let seen = self.look(&id);
                     evidence.saw(id, seen);
@@ -316,7 +317,7 @@ impl HistoryFleet {
         }
     }
 
-    /// The first record of a shard is delivered.
+    /// Delivers the first record of a shard.
     fn begin(&mut self, id: &ShardId, stream: &Stream) -> Result<(), String> {
         let ancestors = stream.ancestors(id);
         for ancestor in &ancestors {
@@ -340,7 +341,7 @@ impl HistoryFleet {
         Ok(())
     }
 
-    /// A worker dies: what its reader knew is gone, what it wrote stays.
+    /// Crashes a worker: its reader's state is gone, and its writes stay.
     pub(crate) fn crash(&mut self, dice: &mut SeededRng) {
         let reading: Vec<_> = self.phases.keys().cloned().collect();
         if let Some(id) = dice.pick(&reading) {
@@ -348,7 +349,7 @@ impl HistoryFleet {
         }
     }
 
-    /// A sync over existing rows, which may die half-way.
+    /// Runs a sync over existing rows, which may crash halfway.
     pub(crate) fn audit(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let rows: Vec<_> = self.rows.values().cloned().collect();
         let list = stream.any_list(dice);
@@ -360,7 +361,7 @@ impl HistoryFleet {
         }
     }
 
-    /// A finished row goes when a full list no longer shows its shard.
+    /// Deletes a finished row if a full list no longer shows its shard.
     pub(crate) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut SeededRng) {
         let finished: Vec<_> = self.rows.values().filter(|row| row.is_ended()).collect();
         let Some(id) = dice.pick(&finished).map(|row| row.key.shard.clone()) else { return };
@@ -370,7 +371,7 @@ impl HistoryFleet {
         }
     }
 
-    /// Whether nothing is left to do but to read the open shards.
+    /// Returns true if nothing is left to do but to read the open shards.
     pub(crate) fn is_at_rest(&self, stream: &Stream) -> bool {
         self.rows.values().filter(|row| !row.is_ended()).all(|row| {
             let reading = matches!(self.phases.get(&row.key.shard), Some(ReaderPhase::Reading));
@@ -393,7 +394,7 @@ impl HistoryFleet {
         Ok(())
     }
 
-    /// The story so far and the shards of the stream.
+    /// Describes the history so far and the shards of the stream.
     pub(crate) fn describe(&self, stream: &Stream) -> String {
         let shards: Vec<_> = stream
             .all()

@@ -1,5 +1,5 @@
-//! Random histories of a stream and of the fleet that reads it: whatever happens, no key is read
-//! before its ancestors, and no open key is left without a reader.
+//! Random histories of a stream and of the fleet that reads it. No key may be read before its
+//! ancestors, and no open key may be left without a reader.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,11 +10,11 @@ use anabranch_model::coverage::holes;
 use fleet::{HistoryCounts, HistoryFleet, LeaseHistoryFlaw};
 use stream::{SeededRng, Stream};
 
-/// Steps of one history while everything may happen, and the most that it may take to come to rest.
+/// Maximum number of random steps in a history, and of steps that it may take to come to rest.
 const WILD_STEPS: u64 = 160;
 const REST_STEPS: usize = 4_000;
 
-/// Plays the history of one seed. The error says what went wrong and when.
+/// Plays the history of one seed. The error describes the violation and when it occurred.
 fn play(seed: u64, flaw: LeaseHistoryFlaw) -> Result<HistoryCounts, String> {
     let mut dice = SeededRng::new(seed);
     let mut stream = Stream::new(&mut dice);
@@ -51,7 +51,7 @@ fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
-    // The histories are worth something only if the hard cases are in them.
+    // The histories are useful only if they contain the hard cases.
     let HistoryCounts { merges_started, waited_for_ancestor, waited_for_unlisted, .. } = seen;
     assert!(merges_started > 1_000, "{seen:?}");
     assert!(waited_for_ancestor > 1_000, "{seen:?}");
@@ -61,8 +61,8 @@ fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
     assert!(seen.lost_rangeless > 100, "{seen:?}");
 }
 
-/// Whatever list the service gives: keys are found only for shards that are gone by then, and none
-/// of their own is missing.
+/// With any list of the service, keys are found only for shards that are gone by then, and none of
+/// their own is missing.
 #[test]
 fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
     let (mut found, mut exact) = (0u32, 0u32);
@@ -91,7 +91,7 @@ fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
             exact += u32::from(known.len() == heirs.len());
         }
     }
-    // All gone shards are found by a list of the moment.
+    // A current list finds all gone shards.
     assert!(found > 5_000 && exact > found / 2, "{exact} of {found}");
 }
 

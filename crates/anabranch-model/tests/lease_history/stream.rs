@@ -5,7 +5,7 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::sequence::SequenceNumber;
 
-/// Numbers that follow from a seed.
+/// A generator of numbers that follow from a seed.
 pub(crate) struct SeededRng(u64);
 
 impl SeededRng {
@@ -14,7 +14,7 @@ impl SeededRng {
     }
 
     fn next(&mut self) -> u64 {
-        // SplitMix64: good enough to choose with, and three lines long.
+        // SplitMix64: good enough for random choices, and three lines long.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -37,13 +37,14 @@ impl SeededRng {
 
 /// The stream. Time is counted in changes, and a shard's sequence numbers are times.
 pub(crate) struct Stream {
-    /// The number of changes so far.
+    /// Number of changes so far.
     pub(crate) now: u64,
     /// Records before this time are trimmed, and so are shards that were closed by then.
     pub(crate) horizon: u64,
-    /// Every shard that ever was, by its index.
+    /// Every shard that ever existed, by its index, with its creation time and the time it was
+    /// closed.
     shards: Vec<(Shard, u64, Option<u64>)>,
-    /// What a full list showed after each change.
+    /// Full list after each change.
     lists: Vec<Lineage>,
 }
 
@@ -104,7 +105,7 @@ impl Stream {
         let Some((low, high)) = shard.range.split_at(HashKey(at)) else { return };
         self.close(&shard.id);
         self.add_shard(low, Some(shard.id.clone()), None);
-        // Some lists name a lone parent as the adjacent one.
+        // Some lists name an only parent as the adjacent one.
         let (parent, adjacent) = (Some(shard.id.clone()), None);
         let (parent, adjacent) =
             if dice.one_in(4) { (adjacent, parent) } else { (parent, adjacent) };
@@ -127,19 +128,19 @@ impl Stream {
         Lineage::new(listed.map(|(shard, _, _)| shard.clone()))
     }
 
-    /// A full list of the moment.
+    /// Returns the current full list.
     pub(crate) fn list(&self) -> Lineage {
         self.list_where(|_, closed| closed.is_none_or(|closed| closed > self.horizon))
     }
 
-    /// A full list as the service may give it: now and then some changes old.
+    /// Returns a full list as the service may give it: some are a few changes old.
     pub(crate) fn any_list(&self, dice: &mut SeededRng) -> Lineage {
         let age = if dice.one_in(3) { dice.below(4) } else { 0 };
         let at = self.lists.len().saturating_sub(1 + usize::try_from(age).unwrap());
         self.lists[at].clone()
     }
 
-    /// The shards that were open at a time, or at the horizon if that is later.
+    /// Returns the shards that were open at a time, or at the horizon if that is later.
     pub(crate) fn list_open_at(&self, time: u64) -> Lineage {
         let time = time.max(self.horizon);
         self.list_where(|born, closed| born <= time && closed.is_none_or(|closed| closed > time))
@@ -149,7 +150,7 @@ impl Stream {
         &self.shards[id.index().unwrap() as usize].0
     }
 
-    /// Whether the service still knows the shard.
+    /// Returns true if the service still knows the shard.
     pub(crate) fn knows(&self, id: &ShardId) -> bool {
         self.closed_at(id).is_none_or(|closed| closed > self.horizon)
     }
@@ -162,12 +163,12 @@ impl Stream {
         self.shards.iter().map(|(shard, _, _)| shard)
     }
 
-    /// The children that the last read of a shard names.
+    /// Returns the children that the last read of a shard names.
     pub(crate) fn children<'a>(&'a self, id: &'a ShardId) -> impl Iterator<Item = &'a Shard> {
         self.all().filter(move |shard| shard.parents().any(|parent| parent == id))
     }
 
-    /// Every ancestor of a shard, trimmed ones included.
+    /// Returns every ancestor of a shard, including trimmed ones.
     pub(crate) fn ancestors<'a>(&'a self, id: &'a ShardId) -> Vec<&'a ShardId> {
         let mut found: Vec<_> = self.get(id).parents().collect();
         let mut i = 0;

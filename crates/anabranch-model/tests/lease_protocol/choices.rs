@@ -1,7 +1,7 @@
-//! What two workers and the network between them may do next, and what must always hold.
+//! The possible next steps of two workers and the network between them, and the invariants.
 //!
-//! Every step is optional, so a worker that is slow, paused or dead is one that takes none. A read
-//! is one step: a reply that takes longer only makes its reader later, never bolder.
+//! Every step is optional, so a slow, paused or dead worker is one that takes none. A read is one
+//! step: a slower reply only makes its reader later, never less careful.
 
 use crate::flaw::Flaw;
 use crate::rules::{Change, END, Id, Row, Rules, WorkerRowState, WorkerWrite};
@@ -9,7 +9,7 @@ use crate::world::{
     BeatInFlight, Call, IDS, Listed, ModelWorker, Request, Seen, WORKERS, World, small,
 };
 
-/// What ought to be possible.
+/// Situations that must be reachable.
 pub(crate) const GOALS: [&str; 5] = [
     "b delivers what was a's",
     "a delivers what was b's",
@@ -18,39 +18,39 @@ pub(crate) const GOALS: [&str; 5] = [
     "the shard ends",
 ];
 
-/// How much of the world is explored.
+/// Scope of an exploration.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one kind of event, on or off")]
 pub(crate) struct Scope {
     pub(crate) leases: usize,
-    /// Whether the leases have owners at the start.
+    /// True if the leases have owners at the start.
     pub(crate) owned: bool,
     pub(crate) ticks: u8,
-    /// The lease time of each worker, in ticks. Two are enough to break every shortcut.
+    /// Lease time of each worker, in ticks. Two are enough to expose every shortcut.
     pub(crate) lease_times: [u8; WORKERS],
-    /// The highest counter of each worker's heart.
+    /// Highest heartbeat counter of each worker.
     pub(crate) beats: [u8; WORKERS],
-    /// The highest term of a lease.
+    /// Highest term of a lease.
     pub(crate) terms: u8,
-    /// Which workers look at hearts and fence: all from this one on.
+    /// First worker that observes heartbeats and fences; all later ones do as well.
     pub(crate) watchers_from: usize,
-    /// Whether worker a leaves, crashes and joins again.
+    /// True if worker a leaves, crashes and joins again.
     pub(crate) rejoin: bool,
-    /// Whether workers ask for leases and pass them.
+    /// True if workers request and hand over leases.
     pub(crate) hand_over: bool,
     pub(crate) release: bool,
     pub(crate) checkpoints: bool,
-    /// Whether requests and replies get lost.
+    /// True if requests and replies get lost.
     pub(crate) losses: bool,
-    /// Whether a write can land after its sender gave it up.
+    /// True if a write can arrive after its sender gave it up.
     pub(crate) late: bool,
-    /// Whether a beat can.
+    /// True if a heartbeat can arrive after its sender gave it up.
     pub(crate) late_beats: bool,
-    /// Whether a worker may forget about a write instead of reading back.
+    /// True if a worker may forget a write instead of reading back.
     pub(crate) abandon: bool,
 }
 
-/// One thing that happens. The first number is the worker.
+/// One event. The first number is the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Tick,
@@ -77,7 +77,7 @@ pub(crate) enum Step {
     DeleteHeart(usize, Id),
 }
 
-/// The moves of one exploration.
+/// The steps of one exploration.
 pub(crate) struct Moves<'a> {
     scope: &'a Scope,
     pub(crate) flaw: Flaw,
@@ -89,7 +89,7 @@ impl<'a> Moves<'a> {
         Self { scope, flaw, rules: Rules::new(flaw) }
     }
 
-    /// The promises, in any state.
+    /// Checks the invariants of a state.
     pub(crate) fn check(&self, world: &World) -> Result<(), String> {
         for lease in 0..self.scope.leases {
             if world.agents.iter().all(|agent| self.may_deliver(agent, lease)) {
@@ -102,7 +102,7 @@ impl<'a> Moves<'a> {
         Ok(())
     }
 
-    /// Good things that ought to be possible.
+    /// Returns which of the goals a state reaches.
     pub(crate) fn goals(&self, world: &World) -> [bool; GOALS.len()] {
         let [a, b] = &world.agents;
         [
@@ -114,7 +114,7 @@ impl<'a> Moves<'a> {
         ]
     }
 
-    /// A row as a list shows it. Nobody reads the checkpoint there, but for the flaw.
+    /// Returns a row as a list shows it. The checkpoint is not read there, except by the flaw.
     pub(crate) fn listed(&self, row: Row) -> Listed {
         let reads_it = self.flaw == Flaw::ReadsOnFromTheListedRow;
         let checkpoint = if reads_it { row.checkpoint } else { 0 };
@@ -127,28 +127,28 @@ impl<'a> Moves<'a> {
         agent.joined && mind.hold.is_some() && !mind.silent && in_time
     }
 
-    /// Whether the lease time of a worker is not over.
+    /// Returns true while the lease time of a worker is not over.
     pub(crate) fn in_time(&self, agent: &ModelWorker) -> bool {
         agent.age < self.lease_time(agent.id)
     }
 
-    /// The lease time on the row of an id: each worker has two.
+    /// Returns the lease time in the row of an id: each worker has two ids.
     fn lease_time(&self, id: Id) -> u8 {
         self.scope.lease_times[usize::from(id / 2)]
     }
 
-    /// For how long a watcher waits for an id that it sees standing still.
+    /// Returns how long an observer waits for an id whose counter does not change.
     fn patience(&self, watcher: &ModelWorker, of: usize) -> u8 {
         let by_its_own = self.flaw == Flaw::JudgesByTheWatchersLeaseTime;
         self.lease_time(if by_its_own { watcher.id } else { small(of) })
     }
 
-    /// The longest lease time. A watcher that finds no row goes by it.
+    /// Returns the longest lease time. An observer that finds no row uses it.
     pub(crate) fn longest(&self) -> u8 {
         self.scope.lease_times.into_iter().max().unwrap_or(0)
     }
 
-    /// All that may happen next.
+    /// Adds all possible next steps.
     pub(crate) fn from(&self, world: &World, steps: &mut Vec<Step>) {
         if world.tick < self.scope.ticks {
             steps.push(Step::Tick);
@@ -267,7 +267,7 @@ impl<'a> Moves<'a> {
         let (by, mind) = (agent.id, &agent.minds[lease]);
         let may_move = |term| term < self.scope.terms;
         match mind.hold {
-            // A late take or pass may have made it mine, too.
+            // A late take or hand-over may have made this worker the owner, too.
             None => {
                 let Some(row) = mind.listed else { return };
                 let term = row.term;
@@ -282,7 +282,8 @@ impl<'a> Moves<'a> {
                     }
                 }
             }
-            // To go on after a pass or release that may still land, it takes its own row again.
+            // To continue after a hand-over or release that may still arrive, it takes its own row
+            // again.
             Some(term) if mind.silent => {
                 if may_move(term) {
                     send(Change::Take { by, term });
@@ -348,7 +349,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// The id of the next join and its heart.
+    /// Returns the id of the next join and its worker row.
     pub(crate) fn join(&self, world: &World, agent: &ModelWorker) -> Option<(Id, WorkerRowState)> {
         let id = match (self.flaw, agent.id % 2) {
             (Flaw::JoinsUnderTheOldId, _) => agent.id,
@@ -359,7 +360,8 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// What a look makes of a heart: a counter that stands still grows older, any other is new.
+/// Updates an observation with a polled worker row: an unchanged counter keeps its age, and any
+/// other starts at age 0.
 pub(crate) fn sight(before: Seen, heart: WorkerRowState) -> Seen {
     match (before, heart) {
         (Seen::Alive(counter, age), WorkerRowState::Alive(now)) if counter == now => {
@@ -372,7 +374,7 @@ pub(crate) fn sight(before: Seen, heart: WorkerRowState) -> Seen {
     }
 }
 
-/// Whether the worker has listed a lease of that id.
+/// Returns true if the worker has listed a lease of that id.
 fn names(agent: &ModelWorker, id: usize) -> bool {
     let owner = Some(small(id));
     agent.minds.iter().any(|mind| mind.listed.is_some_and(|row| row.owner == owner))

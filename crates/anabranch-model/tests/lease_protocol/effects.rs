@@ -1,4 +1,4 @@
-//! What a step does to the world.
+//! Effects of the steps on the explored state.
 
 use crate::choices::{Moves, Step, sight};
 use crate::flaw::Flaw;
@@ -7,7 +7,7 @@ use crate::world::{Answer, BeatInFlight, Call, ModelWorker, Request, Seen, World
 use anabranch_model::lease::Resolution;
 
 impl Moves<'_> {
-    /// The world after a step, or the promise that the step broke.
+    /// Returns the state after a step, or the guarantee that the step broke.
     pub(crate) fn take(&self, mut world: World, step: Step) -> Result<World, String> {
         match step {
             Step::Tick => return Ok(world.after_a_tick(self.longest())),
@@ -148,7 +148,7 @@ impl Moves<'_> {
         }
     }
 
-    /// The store applies a request, if its condition holds.
+    /// Applies a request to the store, if its condition holds.
     fn land(&self, world: &mut World, request: Request) -> Result<Answer, String> {
         match request {
             Request::Heart(id, pulse) => {
@@ -179,7 +179,7 @@ impl Moves<'_> {
         }
     }
 
-    /// A worker learns how its request ended.
+    /// Processes the answer to a worker's request.
     fn hear(
         &self,
         world: &mut World,
@@ -219,8 +219,8 @@ impl Moves<'_> {
                 mind.checkpoint = END;
                 world.acked[lease] = END;
             }
-            // Refused, and yet an older copy of the same pass may land once the taker asks again:
-            // it stays silent under this term.
+            // Refused, and yet an older copy of the same hand-over may arrive once the taker
+            // requests it again: the worker does not deliver under this term.
             (Change::Name { .. } | Change::Withdraw { .. }, _)
             | (Change::Pass { .. }, Answer::Refused) => {}
             _ => (mind.hold, mind.silent) = (None, false),
@@ -246,7 +246,8 @@ impl Moves<'_> {
                 let answer = row.map_or(Answer::Heart, Answer::Lease);
                 self.hear(world, w, request, answer)?;
             }
-            // Another write of mine came first: the row is still mine, and it says where.
+            // Another write of this worker came first: it still owns the row, which shows the
+            // position.
             (
                 Resolution::NotApplied,
                 Request::Lease(

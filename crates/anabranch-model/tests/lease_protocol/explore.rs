@@ -1,4 +1,4 @@
-//! The search: every state that can be reached, breadth first, each visited once.
+//! Breadth-first search of all reachable states, each visited once.
 
 use crate::choices::{GOALS, Moves, Scope, Step};
 use crate::flaw::Flaw;
@@ -7,21 +7,21 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What a search found.
+/// Result of a search.
 pub(crate) struct Report {
     pub(crate) states: usize,
-    /// The shortest way to a broken promise, if there is one.
+    /// Shortest path to a violation, if there is one.
     pub(crate) violation: Option<String>,
-    /// Which of the goals were reached, so that a search that goes nowhere is noticed.
+    /// Goals that were reached, to detect a search that explores too little.
     pub(crate) goals: [bool; GOALS.len()],
 }
 
-/// Walks every interleaving in `scope`.
+/// Explores every interleaving in `scope`.
 pub(crate) fn explore(scope: &Scope, flaw: Flaw) -> Report {
     let moves = Moves::new(scope, flaw);
     let start = World::start(scope.owned);
     let mut known: HashSet<u64, BuildHasherDefault<Ready>> = HashSet::default();
-    // Each state as the state it came from and the number of the step.
+    // For each state, the index of its predecessor and the number of the step.
     let mut trail: Vec<(u32, u16)> = vec![(0, 0)];
     let mut layer = vec![(0_u32, start)];
     known.insert(fingerprint(&start));
@@ -58,7 +58,7 @@ pub(crate) fn explore(scope: &Scope, flaw: Flaw) -> Report {
     Report { states: trail.len(), violation: None, goals }
 }
 
-/// The steps that led to a state.
+/// Formats the steps that led to a state.
 fn retell(
     moves: &Moves<'_>,
     start: World,
@@ -84,14 +84,15 @@ fn retell(
     story
 }
 
-/// 64 bits stand for a state: among ten million of them a clash has a chance of one in 300,000.
+/// Returns 64 bits that represent a state. Among ten million states the probability of a collision
+/// is one in 300,000.
 fn fingerprint(world: &World) -> u64 {
     let mut hasher = Mix::default();
     world.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A quick hash: the states are small and nobody attacks them.
+/// A fast hash: the states are small and not attacker-controlled.
 #[derive(Default)]
 pub(crate) struct Mix(u64);
 
@@ -124,7 +125,7 @@ impl Hasher for Mix {
     }
 }
 
-/// The fingerprint is a hash already.
+/// A hasher for fingerprints, which are hashes already.
 #[derive(Default)]
 struct Ready(u64);
 

@@ -1,59 +1,60 @@
-//! What is broken on purpose, to see that the explorer would notice.
+//! Deliberate flaws, which show that the exploration detects them.
 
 use crate::rules::{Change, Row, WorkerRowState, WorkerWrite};
 
-/// One thing that is broken.
+/// A deliberate flaw of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Flaw {
     None,
     // Broken rules of the store.
-    /// A fence does not look at the counter.
+    /// A fence ignores the counter.
     FenceSkipsTheCounter,
-    /// A take does not look at the term.
+    /// A take ignores the term.
     TakeSkipsTheTerm,
-    /// A release does not look at owner and term.
+    /// A release ignores owner and term.
     ReleaseSkipsTheTerm,
-    /// A pass does not look at owner and term.
+    /// A hand-over ignores owner and term.
     PassSkipsTheTerm,
-    /// A beat does not look at the fence.
+    /// A heartbeat ignores the fence.
     BeatSkipsTheFence,
-    /// A beat does not look at the fence, and the owner resumes.
+    /// A heartbeat ignores the fence, and the owner resumes.
     ResumesAndBeatSkipsTheFence,
-    /// A checkpoint does not look at owner and term.
+    /// A checkpoint ignores owner and term.
     CheckpointSkipsTheTerm,
-    /// A checkpoint does not look at the one that it replaces.
+    /// A checkpoint ignores the one that it replaces.
     CheckpointSkipsWhatItReplaces,
-    // Broken agents.
-    /// The owner goes on past its deadline, beats on, and stops only when a beat is refused.
+    // Broken workers.
+    /// The owner continues past its deadline, keeps sending heartbeats, and stops only when one is
+    /// refused.
     RenewsAfterItsExpiry,
-    /// The owner stops at its deadline, and resumes when a later beat succeeds.
+    /// The owner stops at its deadline, and resumes when a later heartbeat succeeds.
     ResumesAfterItsExpiry,
-    /// The deadline counts from the reply to the beat.
+    /// The deadline counts from the reply to the heartbeat.
     DeadlineFromTheReply,
-    /// A beat sent again counts from its second sending.
+    /// A retried heartbeat counts from its second sending.
     RetryCountsAnew,
     /// A silent owner's lease is taken without the fence.
     TakesWithoutTheFence,
-    /// A watcher waits for its own lease time, not for that of the worker it watches.
+    /// An observer waits for its own lease time, not for that of the observed worker.
     JudgesByTheWatchersLeaseTime,
-    /// The fence asks for the counter as read just now.
+    /// The fence expects the counter as read just now.
     FencesOnANewerCounter,
-    /// A taker takes from an owner whose heart beats.
+    /// A worker takes from an owner that sends heartbeats.
     TakesFromABeatingOwner,
-    /// A read-back looks at the counter, not at owner and content.
+    /// A read-back compares the counter, not the owner and content.
     ReadBackComparesTheCounterOnly,
-    /// The owner delivers on under the term of a pass that it sent.
+    /// The owner keeps delivering under the term of a hand-over that it sent.
     GoesOnAfterAPass,
-    /// The owner delivers on under the term of a release that it sent.
+    /// The owner keeps delivering under the term of a release that it sent.
     GoesOnAfterARelease,
     /// A worker joins again under its old id.
     JoinsUnderTheOldId,
-    /// A taker reads on from the row that it listed.
+    /// A taker continues from the checkpoint of the row that it listed.
     ReadsOnFromTheListedRow,
 }
 
 impl Flaw {
-    /// Row and change with the broken part of the condition made true.
+    /// Returns row and change with the broken part of the condition made true.
     pub(crate) fn doctor(self, row: Row, change: Change) -> (Row, Change) {
         match (self, change) {
             (Self::TakeSkipsTheTerm, Change::Take { by, .. }) => {
@@ -76,7 +77,7 @@ impl Flaw {
         }
     }
 
-    /// The same for a worker's row.
+    /// Returns worker row and write with the broken part of the condition made true.
     pub(crate) fn doctor_pulse(
         self,
         heart: WorkerRowState,
@@ -95,7 +96,7 @@ impl Flaw {
         }
     }
 
-    /// Whether a beat that succeeds after the own deadline brings the owner back.
+    /// Returns true if a successful heartbeat after its own deadline makes the owner resume.
     pub(crate) fn resumes_after_expiry(self) -> bool {
         matches!(
             self,

@@ -1,12 +1,13 @@
-//! Every interleaving of two workers over the real rules of the native lease table.
+//! Exploration of every interleaving of two workers with the real rules of the native lease table.
 //!
-//! Everything at once on two leases is more than can be walked in seconds. So the protocol is cut
-//! where its parts meet in the row only: hearts and fences, hand-overs, checkpoints, joins. Each part
-//! is walked whole on one lease with every fault, and the parts in which leases share something, the
-//! heart and the worker's one call at a time, again on two leases with fewer faults.
+//! All events at once on two leases cannot be explored in seconds. So the protocol is divided into
+//! parts that interact only through the row: heartbeats and fences, hand-overs, checkpoints, joins.
+//! Each part is explored completely on one lease with every fault. The parts in which leases share
+//! the heartbeat and the worker's one call at a time are explored again on two leases with fewer
+//! faults.
 //!
-//! The same walks with one thing broken must end in a broken promise, but for two flaws that the
-//! other lock covers.
+//! The same explorations with one rule broken must end in a violation, except for two flaws that
+//! another mechanism covers.
 
 mod rules;
 mod flaw;
@@ -37,29 +38,29 @@ const QUIET: Scope = Scope {
     abandon: true,
 };
 
-/// Both workers beat, watch, fence and take; every message may be lost or late.
+/// Both workers send heartbeats, observe, fence and take; every message may be lost or late.
 const HEARTS: Scope = Scope { ticks: 3, beats: [1, 1], watchers_from: 0, terms: 2, ..QUIET };
 
-/// Worker a owns and worker b watches: enough to show a flaw of hearts.
+/// Worker a owns and worker b observes: enough to show a flaw of heartbeats.
 const OWNER_AND_WATCHER: Scope = Scope { watchers_from: 1, ..HEARTS };
 
-/// An owner with a longer lease time than its watcher, which has to live as long to see it out.
+/// An owner with a longer lease time than its observer, which must be observed for as long.
 const LONG_AND_SHORT: Scope =
     Scope { lease_times: [3, 2], ticks: 4, beats: [1, 2], ..OWNER_AND_WATCHER };
 
-/// The other way round.
+/// An owner with a shorter lease time than its observer.
 const SHORT_AND_LONG: Scope = Scope { lease_times: [2, 3], beats: [1, 1], ..LONG_AND_SHORT };
 
-/// One heart carries two leases.
+/// One heartbeat for two leases.
 const TWO_HEARTS: Scope = Scope { leases: 2, late: false, late_beats: false, ..HEARTS };
 
-/// Asking, withdrawing, passing and releasing.
+/// Requesting, withdrawing, handing over and releasing.
 const HAND_OVERS: Scope = Scope { hand_over: true, release: true, ..QUIET };
 
-/// Long enough to ask, take the own row again, be asked again, and see the first pass land.
+/// Long enough for a request, a take of the own row, another request, and the late first hand-over.
 const ASKED_TWICE: Scope = Scope { terms: 4, release: false, losses: false, ..HAND_OVERS };
 
-/// Long enough to release, take the own row again, and see the release land.
+/// Long enough for a release, a take of the own row, and the late release.
 const RELEASED_LATE: Scope = Scope { terms: 4, release: true, losses: false, ..QUIET };
 
 /// Hand-overs without losses on two leases.
@@ -69,7 +70,7 @@ const TWO_HAND_OVERS: Scope =
 /// Checkpoints and ends around a release and a take.
 const CHECKPOINTS: Scope = Scope { checkpoints: true, release: true, ..QUIET };
 
-/// Checkpoints of an owner that is fenced, landing late.
+/// Late checkpoints of an owner that is fenced.
 const FENCED_CHECKPOINTS: Scope = Scope {
     ticks: 2,
     beats: [1, 1],
@@ -95,7 +96,7 @@ const JOINS: Scope = Scope {
     ..QUIET
 };
 
-/// Walks a scope with nothing broken: every promise holds, and the goals can be reached.
+/// Explores a scope without a flaw: every guarantee holds, and exactly these goals are reached.
 fn holds(scope: &Scope, goals: &[&str]) {
     let report = explore(scope, Flaw::None);
     println!("{} states", report.states);
@@ -105,7 +106,7 @@ fn holds(scope: &Scope, goals: &[&str]) {
     assert_eq!(reached, goals);
 }
 
-/// Walks a scope with one thing broken: it must be noticed, by this promise.
+/// Explores a scope with a flaw, which must break this guarantee.
 fn caught(flaw: Flaw, scope: &Scope, promise: &str) {
     let report = explore(scope, flaw);
     let story = report.violation.unwrap_or_else(|| panic!("{flaw:?} went unnoticed"));
@@ -192,8 +193,8 @@ fn every_broken_rule_of_checkpoints_is_noticed() {
     caught(Flaw::ReadsOnFromTheListedRow, &FENCED_CHECKPOINTS, READS_AGAIN);
 }
 
-/// That an owner stops for good at its deadline, and that a beat asks for the fence, are two locks
-/// on one door: with either alone the promises hold.
+/// An owner stops for good at its deadline, and a heartbeat checks the fence. Either mechanism
+/// alone is enough for the guarantees to hold.
 #[test]
 fn either_of_the_two_locks_on_a_fenced_heart_is_enough() {
     for flaw in [Flaw::ResumesAfterItsExpiry, Flaw::BeatSkipsTheFence] {

@@ -1,6 +1,6 @@
-//! The store of the explored world: small values, moved by the library's own transitions.
+//! The store of the explored world: small values, changed by the library's own transitions.
 //!
-//! A row is blown up to the real one, changed by the real rule and packed again. Each pair of row
+//! A row is expanded to the real one, changed by the real rule and packed again. Each pair of row
 //! and write is computed once.
 
 use crate::explore::Mix;
@@ -32,18 +32,18 @@ pub(crate) enum WorkerRowState {
     Fenced(u8),
 }
 
-/// A lease's row.
+/// A lease row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Row {
     pub(crate) owner: Option<Id>,
     pub(crate) term: u8,
     pub(crate) named: Option<Id>,
     pub(crate) checkpoint: u8,
-    /// The nonce of the last write: the place of its content in the list of all writes seen.
+    /// Nonce of the last write: the index of its content in the list of all writes seen.
     pub(crate) last: u16,
 }
 
-/// A write to a lease's row.
+/// A write to a lease row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Change {
     Take { by: Id, term: u8 },
@@ -65,10 +65,10 @@ pub(crate) enum WorkerWrite {
     Delete,
 }
 
-/// What was computed before.
+/// Cache of computed results.
 type RuleCache<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// The real rules behind small values.
+/// The real rules, applied to small values.
 pub(crate) struct Rules {
     flaw: Flaw,
     nonces: RefCell<HashMap<Change, u16>>,
@@ -86,7 +86,7 @@ impl Rules {
         }
     }
 
-    /// The row after a write, or `None` if it was refused.
+    /// Returns the row after a write, or `None` if it was refused.
     pub(crate) fn lease(&self, row: Row, change: Change) -> Option<Row> {
         let key = (row, change);
         if let Some(known) = self.leases.borrow().get(&key) {
@@ -101,7 +101,7 @@ impl Rules {
         after
     }
 
-    /// The worker's row after a write, or `None` if it was refused.
+    /// Returns the worker's row after a write, or `None` if it was refused.
     pub(crate) fn heart(
         &self,
         heart: WorkerRowState,
@@ -127,7 +127,7 @@ impl Rules {
         after
     }
 
-    /// What a read-back of a lease says about a write.
+    /// Returns the result of resolving a write by a read-back of the lease.
     pub(crate) fn resolve_lease(&self, row: Row, change: Change) -> Resolution {
         if self.flaw == Flaw::ReadBackComparesTheCounterOnly {
             return counter_only(row, change);
@@ -136,7 +136,7 @@ impl Rules {
         resolve(Layout::Native, &write, &StoredRow::of_lease(Some(&unpack(row))))
     }
 
-    /// A retry is the same write, so the content names it.
+    /// Returns the nonce of a write. A retry is the same write, so the content determines it.
     fn nonce(&self, change: Change) -> Nonce {
         let mut nonces = self.nonces.borrow_mut();
         let next = u16::try_from(nonces.len() + 1).expect("there are few writes");
@@ -144,7 +144,7 @@ impl Rules {
     }
 }
 
-/// What a read-back of a worker says about a write.
+/// Returns the result of resolving a write by a read-back of the worker row.
 pub(crate) fn resolve_heart(heart: WorkerRowState, id: Id, pulse: WorkerWrite) -> Resolution {
     let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
     resolve(Layout::Native, &write, &StoredRow::of_worker(unpack_heart(heart, id).as_ref()))
@@ -180,7 +180,8 @@ fn pack(lease: &Lease) -> Row {
     }
 }
 
-/// The flaw: whoever finds the counter where it would have put it thinks that it did.
+/// Implements the flaw: a write counts as applied if the counter has the value it would have
+/// produced.
 fn counter_only(row: Row, change: Change) -> Resolution {
     let expected = match change {
         Change::Take { term, .. } | Change::Release { term, .. } | Change::Pass { term, .. } => {
@@ -239,7 +240,8 @@ fn real_pulse(pulse: WorkerWrite) -> WorkerChange {
     }
 }
 
-/// The state of a worker's row tells its last write, so the nonce need not be kept.
+/// Returns the nonce of a worker write. The state of a worker's row determines its last write, so
+/// the nonce need not be stored.
 fn beat_nonce(pulse: WorkerWrite) -> Nonce {
     Nonce(match pulse {
         WorkerWrite::Join => 1,

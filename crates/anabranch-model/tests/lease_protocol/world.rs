@@ -1,4 +1,4 @@
-//! One state of the explored world: the store, two workers, and what is on its way between them.
+//! One state of the explored world: the store, two workers, and the messages between them.
 
 use crate::rules::{Change, Id, Row, WorkerRowState, WorkerWrite};
 
@@ -13,33 +13,33 @@ pub(crate) struct World {
     pub(crate) hearts: [WorkerRowState; IDS],
     pub(crate) leases: [Row; MAX_LEASES],
     pub(crate) agents: [ModelWorker; WORKERS],
-    /// The highest checkpoint that any worker was told to be stored, per lease.
+    /// Highest acknowledged checkpoint of each lease.
     pub(crate) acked: [u8; MAX_LEASES],
 }
 
-/// What one worker has in mind.
+/// Knowledge of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ModelWorker {
     /// Its id, one per join.
     pub(crate) id: Id,
-    /// Whether it takes itself for a member.
+    /// True if it believes that it has joined.
     pub(crate) joined: bool,
-    /// The counter of its own heart, as it knows it.
+    /// Its own heartbeat counter, as it knows it.
     pub(crate) counter: u8,
-    /// Ticks since its last successful beat was sent; stops at the longest lease time.
+    /// Ticks since its last successful heartbeat was sent; stops at the longest lease time.
     pub(crate) age: u8,
     pub(crate) beat: BeatInFlight,
-    /// A beat that it gave up, and that may still land.
+    /// A heartbeat that it gave up, and that may still arrive.
     pub(crate) late_beat: Option<(Id, u8)>,
-    /// What it saw of each id's heart.
+    /// Last observation of each id's worker row.
     pub(crate) seen: [Seen; IDS],
     pub(crate) call: Call,
-    /// A write that it gave up, and that may still land.
+    /// A write that it gave up, and that may still arrive.
     pub(crate) late: Option<Request>,
     pub(crate) minds: [LeaseBelief; MAX_LEASES],
 }
 
-/// A beat on its way, with the ticks since it was first sent.
+/// A heartbeat in flight, with the ticks since it was first sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum BeatInFlight {
     None,
@@ -48,7 +48,7 @@ pub(crate) enum BeatInFlight {
     Unresolved(u8),
 }
 
-/// What a worker saw of a heart, with the ticks since the look that saw it so.
+/// Observation of a worker row, with the ticks since the poll that first showed it so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Seen {
     Never,
@@ -64,7 +64,7 @@ pub(crate) enum Request {
     Heart(Id, WorkerWrite),
 }
 
-/// A write on its way; one at a time for each worker, beats aside.
+/// A write in flight; one at a time for each worker, apart from heartbeats.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Call {
     None,
@@ -73,26 +73,26 @@ pub(crate) enum Call {
     Unresolved(Request),
 }
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Answer {
     Refused,
     /// A worker's row was written.
     Heart,
-    /// A lease's row was written, and this is it.
+    /// A lease row was written; this is its new content.
     Lease(Row),
 }
 
-/// What a worker has in mind about a lease.
+/// Knowledge of a worker about a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LeaseBelief {
     /// The row as it last listed it.
     pub(crate) listed: Option<Listed>,
-    /// The term under which it holds the lease.
+    /// Term under which it holds the lease.
     pub(crate) hold: Option<u8>,
-    /// Whether it sent a pass or a release under that term.
+    /// True if it sent a hand-over or a release under that term.
     pub(crate) silent: bool,
-    /// Up to where it knows the row to be done.
+    /// Checkpoint of the row, as far as it knows.
     pub(crate) checkpoint: u8,
 }
 
@@ -105,7 +105,8 @@ pub(crate) struct Listed {
 }
 
 impl World {
-    /// Two members that have just beaten. Lease i belongs to worker i if `owned`, else to nobody.
+    /// Returns a state with two workers that have just sent a heartbeat. Lease i belongs to worker
+    /// i if `owned`; otherwise the leases have no owner.
     pub(crate) fn start(owned: bool) -> Self {
         let first_owner = |lease: usize| owned.then_some(2 * small(lease));
         let row = |lease| Row {
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// A tick of every clock at once. No age counts beyond `oldest`.
+    /// Advances every clock by one tick. No age counts beyond `oldest`.
     pub(crate) fn after_a_tick(mut self, oldest: u8) -> Self {
         let older = |age: u8| (age + 1).min(oldest);
         self.tick += 1;
@@ -172,7 +173,7 @@ impl World {
 }
 
 impl ModelWorker {
-    /// Leaves or stops: it forgets everything but what is on its way.
+    /// Leaves or crashes: forgets everything except messages in flight.
     pub(crate) fn stop(&mut self) {
         if let Call::Sent(request) = self.call {
             self.late = Some(request);

@@ -1,6 +1,6 @@
-//! Histories: thousands of runs of the machine against a service and a network that do their worst.
+//! Histories: thousands of runs of the machine against a faulty service and network.
 //!
-//! A failing run prints its seed; the same seed gives the same run.
+//! A failing run prints its seed; the same seed reproduces the run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +14,7 @@ use anabranch_model::produce::settings::Aggregation;
 use weather::{CALM, NetworkFaultRates, ProduceHistoryFlaw, STORM};
 use world::ProduceWorld;
 
-/// Runs seeds and panics with the first one that breaks a promise.
+/// Runs seeds and panics with the first one that breaks a guarantee.
 fn check(name: &str, seeds: u64, weather: NetworkFaultRates) {
     for seed in 0..seeds {
         let (problems, ..) = ProduceWorld::new(seed, weather, ProduceHistoryFlaw::None).run();
@@ -22,7 +22,7 @@ fn check(name: &str, seeds: u64, weather: NetworkFaultRates) {
     }
 }
 
-/// How many of some runs with a flaw break a promise.
+/// Returns how many of `seeds` runs with a flaw break a guarantee.
 fn caught(seeds: u64, weather: NetworkFaultRates, flaw: ProduceHistoryFlaw) -> usize {
     (0..seeds).filter(|seed| !ProduceWorld::new(*seed, weather, flaw).run().0.is_empty()).count()
 }
@@ -70,7 +70,8 @@ fn a_refusal_of_the_caller_gives_up_no_record_and_keeps_the_order() {
         );
     }
     check("no list", 20, NetworkFaultRates { denials: true, list_failures: 100, ..STORM });
-    // Where there are deadlines, or a stream that is gone, records may be given up for these.
+    // With deadlines, permanent refusals or a deleted stream, records may be given up for those
+    // reasons.
     check("anew", 30, NetworkFaultRates { denials: true, recreations: true, ..STORM });
     check("deadlines", 30, NetworkFaultRates { denials: true, deadline_ms: Some(600), ..STORM });
     check("refusals", 30, NetworkFaultRates { denials: true, refusals: 15, ..STORM });

@@ -1,4 +1,4 @@
-//! The oracle: what was put and settled, against what a reader by KCL's rules gets.
+//! The oracle: compares puts and outcomes with the records that a reader by KCL's rules gets.
 
 use crate::service::Service;
 use crate::world::PutName;
@@ -8,15 +8,15 @@ use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
 use anabranch_model::record::UserRecord;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was promised and must hold at the end.
+/// The puts' outcomes, which must hold at the end.
 #[derive(Default)]
 pub(crate) struct Oracle {
-    /// Each record's outcome, and its place in its container.
+    /// Outcome of each record, and its index in its Kinesis record.
     pub(crate) settled: BTreeMap<PutName, (OutcomeKind, usize)>,
     /// Outcomes beyond the first.
     pub(crate) settled_twice: Vec<PutName>,
-    /// For each key that was resumed, its last record each time. What comes after has no order
-    /// against what was before.
+    /// For each resumed key, its last record at each resume. Later records have no order relative
+    /// to earlier ones.
     pub(crate) resumed: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -27,13 +27,13 @@ impl Oracle {
         }
     }
 
-    /// The key of a record, and how often it had been resumed before the record was put.
+    /// Returns the key of a record, and how often it had been resumed before the record was put.
     fn run_of(&self, name: PutName) -> (u32, usize) {
         let resumed = self.resumed.get(&name.0).map_or(&[][..], Vec::as_slice);
         (name.0, resumed.iter().filter(|last| **last < name.1).count())
     }
 
-    /// Whatever is broken, in words.
+    /// Returns descriptions of all violations.
     pub(crate) fn problems(
         &self,
         service: &Service,
@@ -79,14 +79,14 @@ impl Oracle {
         problems
     }
 
-    /// Records that were given up.
+    /// Returns descriptions of the records that were given up.
     pub(crate) fn not_placed(&self) -> Vec<String> {
         let given_up =
             self.settled.iter().filter(|(_, (fate, _))| !matches!(fate, OutcomeKind::Placed(_)));
         given_up.map(|(name, (fate, _))| format!("{name:?} was given up: {fate:?}")).collect()
     }
 
-    /// Records of a stopped key that were sent after all.
+    /// Returns descriptions of the records of a stopped key that were sent all the same.
     fn sent_behind_holes(&self, stored: &BTreeSet<PutName>) -> Vec<String> {
         let mut holes: BTreeMap<_, u32> = BTreeMap::new();
         let mut not_placed = BTreeSet::new();
@@ -117,12 +117,12 @@ impl Oracle {
 
 type StoredAt = (String, anabranch_model::sequence::SequenceNumber, u64);
 
-/// What a reader by KCL's rules gets, streams and shards in the order of their making.
+/// Returns the records that a reader by KCL's rules gets, streams and shards in order of creation.
 fn delivered(service: &Service) -> Vec<(PutName, StoredAt)> {
     read(service, true)
 }
 
-/// Everything that is in the stream, also what KCL drops.
+/// Returns everything that is in the stream, including records that KCL drops.
 fn stored(service: &Service) -> BTreeSet<PutName> {
     read(service, false).into_iter().map(|(name, _)| name).collect()
 }

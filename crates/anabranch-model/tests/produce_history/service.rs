@@ -1,4 +1,4 @@
-//! A stream as small as it can be: shards that split, merge, and are made anew.
+//! A minimal stream: shards that split, merge, and are recreated.
 
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -9,7 +9,7 @@ use anabranch_model::record::Record;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
 
-/// One shard and everything that it took.
+/// One shard and all its records.
 pub(crate) struct TinyShard {
     pub(crate) id: ShardId,
     pub(crate) range: HashRange,
@@ -19,7 +19,7 @@ pub(crate) struct TinyShard {
 
 /// A stream, and the streams of the same name that were deleted before it.
 pub(crate) struct Service {
-    /// Each stream's shards by index; the last one is there now, if `there` says so.
+    /// Shards of each stream, by index. The last stream exists now if `there` is true.
     pub(crate) streams: Vec<Vec<TinyShard>>,
     pub(crate) there: bool,
     next_sequence: u64,
@@ -53,7 +53,7 @@ impl Service {
         shards.push(TinyShard { id, range, open: true, log: Vec::new() });
     }
 
-    /// Splits the open shard that `choice` points at, in its middle.
+    /// Splits the open shard selected by `choice`, in its middle.
     pub(crate) fn split(&mut self, choice: usize) {
         let open: Vec<usize> = self.open_places();
         let at = open[choice % open.len()];
@@ -65,7 +65,7 @@ impl Service {
         self.open(high);
     }
 
-    /// Merges the open shard that `choice` points at with its upper neighbour.
+    /// Merges the open shard selected by `choice` with its upper neighbour.
     pub(crate) fn merge(&mut self, choice: usize) {
         let mut open = self.open_places();
         open.sort_by_key(|at| self.streams.last().unwrap()[*at].range);
@@ -119,7 +119,7 @@ impl Service {
     }
 }
 
-/// The hashes of the records in an entry, each once.
+/// Returns the distinct hashes of the records in an entry.
 pub(crate) fn distinct_hashes(entry: &RequestEntry) -> BTreeSet<u128> {
     let record = Record {
         sequence: SequenceNumber::ZERO,

@@ -1,4 +1,4 @@
-//! Throughput: one hot key and one container on its way use a shard to its limit.
+//! Throughput: one hot key, with one Kinesis record in flight, uses a shard up to its limit.
 
 use anabranch_model::bucket::{Admission, Allowance, Bucket};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -18,18 +18,18 @@ const LIMIT_BYTES: u64 = 1 << 20;
 const LIMIT_RECORDS: u64 = 1_000;
 const RUN_MS: u64 = 30_000;
 
-/// Who puts, and where to.
+/// Load of a run, and the shard it goes to.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     round_trip_ms: u64,
-    /// What other producers take of the shard, in bytes a second.
+    /// Load of other producers on the shard, in bytes per second.
     others: u64,
     aggregation: Aggregation,
     keys: usize,
-    /// Records that are kept waiting, so that the producer is never short of them.
+    /// Number of waiting records, so that the producer never runs out of them.
     backlog: usize,
     record_bytes: usize,
-    /// Nothing is put for so long, three times in the run.
+    /// Duration of each of three pauses without puts in the run.
     pause_ms: u64,
 }
 
@@ -43,11 +43,11 @@ const HOT: Case = Case {
     pause_ms: 0,
 };
 
-/// What a shard took in a run.
+/// Load that a shard accepted in a run.
 struct ShardIntake {
     bytes: u64,
     containers: u64,
-    /// Containers that it refused.
+    /// Number of Kinesis records that it refused.
     refused: usize,
 }
 
@@ -148,14 +148,14 @@ fn a_producer_gives_way_to_others_and_still_uses_what_they_leave() {
 fn many_keys_use_a_shard_to_its_limit_and_it_refuses_none_of_them_after_a_pause() {
     for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
         for (round_trip_ms, pause_ms) in [(5, 0), (200, 0), (5, 6_000), (200, 6_000)] {
-            // Behind a pause, one request could carry more than two seconds' worth.
+            // After a pause, one request could carry more than two seconds' worth.
             let (keys, backlog, record_bytes) =
                 if pause_ms > 0 { (800, 800, 5_000) } else { (3_000, 4_000, 200) };
             let case =
                 Case { round_trip_ms, aggregation, keys, backlog, record_bytes, pause_ms, ..HOT };
             let ShardIntake { bytes, containers, refused } = run(case);
             assert_eq!(refused, 0, "{case:?}: nobody else writes to the shard");
-            // Small containers meet the limit of records before that of bytes.
+            // Small Kinesis records reach the limit of records before that of bytes.
             let share = |taken, limit| taken * 100 / (limit * RUN_MS / 1_000);
             let percent = share(bytes, LIMIT_BYTES).max(share(containers, LIMIT_RECORDS));
             let least = if pause_ms > 0 { 35 } else { 95 };

@@ -1,40 +1,40 @@
-//! The trouble that a history draws, and its planted flaws.
+//! The faults that a history draws, and its deliberate flaws.
 
 use anabranch_model::produce::settings::Aggregation;
 
-/// Planted flaws, to see that the oracle notices.
+/// Deliberate flaws, which show that the oracle detects them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProduceHistoryFlaw {
-    /// Nothing.
+    /// No flaw.
     None,
-    /// Several containers of a lane go in one request and side by side.
+    /// Several Kinesis records of a lane are sent in one request and concurrently.
     NoOrder,
-    /// Records go on behind a hole.
+    /// Keys continue behind a failed record.
     GoOnBehindHoles,
-    /// Each reply names the shard that was predicted, so that nothing is ever judged.
+    /// Each reply names the predicted shard, so that no misrouted record is detected.
     BlindJudge,
-    /// Containers are judged by a list of the stream that was there before.
+    /// Kinesis records are validated with a list of an earlier stream.
     OldList,
-    /// A container that failed is put again behind everything newer.
+    /// A failed Kinesis record is put again behind all newer ones.
     RetryAtTheBack,
-    /// A refusal of the caller is taken for one that no retry can pass.
+    /// A refusal of the caller counts as one that no retry can pass.
     GiveUpWhenDenied,
 }
 
-/// The kinds of trouble that a run draws.
+/// Fault rates of a run.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
 pub(crate) struct NetworkFaultRates {
     pub(crate) aggregation: Aggregation,
-    /// Entries that fail, in a hundred.
+    /// Entries that fail, per hundred.
     pub(crate) entry_failures: u64,
-    /// Requests that go wrong, in a hundred.
+    /// Requests that fail, per hundred.
     pub(crate) request_failures: u64,
-    /// Lists that fail, in a hundred. 100 is for ever.
+    /// Lists that fail, per hundred. 100: all of them.
     pub(crate) list_failures: u64,
-    /// Requests that are refused for good, in a thousand.
+    /// Requests that are permanently refused, per thousand.
     pub(crate) refusals: u64,
-    /// Whether the caller is refused for some time, again and again, and single entries with it.
+    /// True if the caller is refused for some time, repeatedly, including single entries.
     pub(crate) denials: bool,
     pub(crate) deadline_ms: Option<u64>,
     pub(crate) reshards: bool,

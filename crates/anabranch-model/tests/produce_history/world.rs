@@ -1,4 +1,4 @@
-//! The machine, a tiny service, and a network between them that does its worst.
+//! The machine, a minimal service, and a faulty network between them.
 
 use crate::oracle::Oracle;
 use crate::service::{Service, distinct_hashes};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A record: the number of its key, and its place among the key's puts.
+/// A record: the number of its key, and its index among the key's puts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PutName(pub(crate) u32, pub(crate) u32);
 
@@ -46,13 +46,13 @@ enum WorldEvent {
     Resume,
 }
 
-/// What the network does to a request.
+/// Treatment of a request by the network.
 enum ReplyPlan {
-    /// It arrives and is answered after so long.
+    /// It arrives and is answered after this many milliseconds.
     Answered(u64),
-    /// It arrives, and nobody hears of it.
+    /// It arrives, and is never answered.
     Silent,
-    /// The whole is refused.
+    /// The whole request is refused.
     Refused(Fault),
     /// It is applied, and reported as an internal failure.
     AppliedAndFailed,
@@ -75,9 +75,9 @@ pub(crate) struct ProduceWorld {
     next_of_key: BTreeMap<u32, u32>,
     in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<RequestEntry>)>,
     old_list: Vec<Shard>,
-    /// Whether nobody hears from the service while the stream is gone.
+    /// True if the service does not answer while the stream is gone.
     unheard: bool,
-    /// Up to when the caller is refused.
+    /// End of the caller's refusal.
     denied_until_ms: u64,
     problems: Vec<String>,
     pub(crate) strays: usize,
@@ -173,7 +173,8 @@ impl ProduceWorld {
         self.queue.insert((self.now_ms + in_ms, self.next_event), what);
     }
 
-    /// Runs to the end and says what is broken.
+    /// Runs to the end. Returns the violations, the number of misrouted Kinesis records, and the
+    /// number of list reads.
     pub(crate) fn run(mut self) -> (Vec<String>, usize, usize) {
         let patience_ms = FAULTS_UNTIL_MS + 240_000;
         loop {
@@ -312,7 +313,7 @@ impl ProduceWorld {
             WorldEvent::Delete => {
                 self.service.there = false;
                 self.old_list = self.service.list(false);
-                // Each other time it is back before anyone was told that it is gone.
+                // Half of the time it is back before any caller learned that it is gone.
                 self.unheard = self.roll(2) == 0;
                 let gone_ms = if self.unheard { 500 } else { 5_000 };
                 self.at(gone_ms, WorldEvent::Create);
@@ -353,9 +354,9 @@ impl ProduceWorld {
             let name = PutName(key, *next);
             self.puts.push(name);
             let text = format!("k{key}");
-            // Some keys have a place of their own, two of them the same one.
+            // Some keys have an explicit hash key, two of them the same one.
             let explicit = (key % 4 == 3).then(|| HashKey(u128::MAX / 5 * u128::from(key % 3)));
-            // A few are so large that they are not written down.
+            // A few are so large that they are not copied.
             let large = self.roll(40) == 0;
             let pad = usize::try_from(self.roll(60)).unwrap() + if large { 5_000 } else { 0 };
             let data = name.data(pad);
@@ -456,7 +457,7 @@ impl ProduceWorld {
         }
     }
 
-    /// A refusal of the caller.
+    /// Returns a refusal of the caller.
     fn denial(&mut self) -> Fault {
         let faults = [Fault::AccessDenied, Fault::KeyUnusable, Fault::CredentialsExpired];
         match self.flaw {
@@ -465,7 +466,7 @@ impl ProduceWorld {
         }
     }
 
-    /// Bends a reply for the flaws that live in one.
+    /// Alters a reply for the flaws that need it.
     fn bend(&mut self, entries: &[RequestEntry], results: &mut [EntryResult]) {
         for (entry, result) in entries.iter().zip(results) {
             match (self.flaw, &mut *result) {
@@ -478,7 +479,7 @@ impl ProduceWorld {
                     }
                 }
                 (ProduceHistoryFlaw::RetryAtTheBack, EntryResult::Failed { fault, .. }) => {
-                    // Told to be placed, and put again later by hand.
+                    // Reported as placed, and put again later.
                     let (shard, sequence) = (self.old_list[0].id.clone(), SequenceNumber::ZERO);
                     if *fault == Fault::Throttled {
                         *result = EntryResult::Placed { shard, sequence };

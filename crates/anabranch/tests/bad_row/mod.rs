@@ -1,4 +1,4 @@
-//! A fleet of two on a real store, and a row between theirs that can't be read.
+//! A fleet of two workers on a real store, with one unreadable row between theirs.
 
 use anabranch::clock::{Clock, Rng};
 use anabranch::event::{Event, Events, LeaseEvent};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 const STREAM: &str = "orders";
-/// The shard whose row the test spoils.
+/// Index of the shard whose row the test spoils.
 pub(crate) const BAD: u32 = 0;
 const SHARDS: u32 = 4;
 
@@ -74,8 +74,8 @@ async fn until(what: &str, within: Duration, holds: impl Fn() -> bool) {
     assert!(waited.is_ok(), "{what}: not within {within:?}");
 }
 
-/// Starts a worker, spoils the row of [`BAD`], starts another worker and kills the first one: all
-/// other shards are shared, and then the second worker has them.
+/// Starts a worker, spoils the row of [`BAD`], starts another worker and kills the first one. All
+/// other shards are first shared and then taken over by the second worker.
 pub(crate) async fn check<S: LeaseStore + Clone>(stores: [S; 2], spoil: impl AsyncFnOnce()) {
     const SOON: Duration = Duration::from_secs(30);
     let engine = Arc::new(Engine::new(EngineOptions::instant(), anabranch_local::Clock::system()));
@@ -108,7 +108,8 @@ pub(crate) async fn check<S: LeaseStore + Clone>(stores: [S; 2], spoil: impl Asy
     assert_eq!(told, [format!("{STREAM}/{bad}")], "once, and no other");
 }
 
-/// A worker's row that can't be read is left out of a look by name, whatever else there is.
+/// Checks that a store poll leaves out an unreadable worker row by name, and returns the other
+/// rows.
 pub(crate) async fn check_worker<S: LeaseStore>(store: &S, names: [&str; 2]) {
     assert_eq!(store.layout(), Layout::Native);
     let [bad, good] = names;

@@ -65,7 +65,7 @@ async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
         let call = calls.fetch_add(1, Ordering::Relaxed);
         async move {
             if call == 2 {
-                // The stop is asked for in the middle of the third record's call.
+                // The stop is requested in the middle of the third record's call.
                 reached.cancel();
                 pause(1_000).await;
             }
@@ -117,7 +117,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
             .start(api)
             .await
             .unwrap();
-        // Once the map is there, records travel together.
+        // Once the shard map is known, records are sent in aggregates.
         let data = world.oracle.put("first").to_string();
         assert!(producer.put("first", data).await.unwrap().await.is_placed());
         for round in 0..3 {
@@ -137,7 +137,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         world.until_all_seen().await;
         pause(5_000).await;
         worker.stop().await;
-        // Nothing of the second copy comes when somebody goes on behind it.
+        // No duplicate is delivered when another worker continues behind it.
         let worker = world.worker("two", 2);
         pause(60_000).await;
         worker.stop().await;
@@ -155,7 +155,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
 async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
     let world = ConsumerFixture::new(1);
     for _ in 0..2 {
-        // As a process that is started again from the same snapshot.
+        // Like a process that is started again from the same snapshot.
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
             .with_rng(Rng::seeded(3))

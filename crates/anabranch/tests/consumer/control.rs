@@ -1,4 +1,4 @@
-//! Streams that are added while they are still being made: nobody else waits for them.
+//! Streams that are added while they are still being created: other calls do not wait for them.
 
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
 use anabranch::event::{Event, LeaseEvent};
@@ -18,7 +18,7 @@ fn create(world: &ConsumerFixture, name: &str) {
     world.engine.create_stream(&request).unwrap();
 }
 
-/// What is answered while the stream is still being made.
+/// Returns the answer, which must arrive while the stream is still being created.
 async fn soon<T>(answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(10), answer).await.expect("it waits for the stream")
 }

@@ -1,4 +1,4 @@
-//! Everything that was put is delivered once, in order, also over a restart.
+//! Every record is delivered once and in order, even across a restart.
 
 use crate::memory::SlowStream;
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
@@ -67,7 +67,7 @@ async fn a_crash_repeats_at_most_what_was_done_since_the_last_checkpoint() {
     (0..20).for_each(|_| world.put_round(10));
     let worker = world.worker("first", 1);
     world.until_all_seen().await;
-    // Two checkpoints later all of it is written down.
+    // Two checkpoints later all of it is stored.
     pause(3_000).await;
     world.put_round(10);
     world.until_all_seen().await;
@@ -108,14 +108,14 @@ async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_n
         let mut world = ConsumerFixture::ticking(2);
         world.leases = MemoryStore::new(layout);
         world.put_data("key-0", b"before the application's time");
-        // The service tells its time in seconds.
+        // The service reports its time in seconds.
         pause(1_100).await;
         let latest = || world.consumer(1).starting_at(StartPosition::Latest);
         let first = RunningWorker::start(latest().each(world.note("first")));
         pause(5_000).await;
         first.kill().await;
         world.put_round(10);
-        // The lease time passes, and nobody reads.
+        // The lease time passes while no worker reads.
         pause(60_000).await;
         let second = RunningWorker::start(latest().each(world.note("second")));
         world.until_all_seen().await;

@@ -1,4 +1,4 @@
-//! Streams of shards whose lease is lost, or may be.
+//! Shard streams whose lease is lost, or may be.
 
 use crate::outage::{self, CutOff, CutOffStore};
 use crate::streams::numbers;
@@ -20,7 +20,7 @@ async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let write = Write::lease(&hold.key, change, Nonce(7));
     assert!(world.leases.write(&write).await.unwrap().is_done());
     first.ack();
-    // The next checkpoint finds out.
+    // The next checkpoint detects the loss.
     pause(5_000).await;
     assert!(shard.next().await.is_none(), "nineteen records wait, and none may be delivered");
     drop(shards);
@@ -36,12 +36,12 @@ async fn a_stream_gives_nothing_while_it_is_in_doubt_whose_the_shard_is() {
     let mut shards = outage::consumer(&world, store).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     shard.next().await.unwrap().ack();
-    // The others have come, and wait in the stream.
+    // The others have arrived, and wait in the stream.
     pause(3_000).await;
     outage::beat(&world).await;
     off.store(true, Ordering::Relaxed);
     shard.next().await.unwrap().ack();
-    // Of the lease time of ten seconds the last fifth is nobody's.
+    // No owner delivers in the last fifth of the lease time of ten seconds.
     pause(8_200).await;
     tokio::select! {
         biased;
@@ -71,7 +71,7 @@ async fn a_stream_gives_nothing_after_the_lease_time_is_over() {
     pause(3_000).await;
     outage::beat(&world).await;
     off.store(true, Ordering::Relaxed);
-    // Nobody asks for a record meanwhile, so that nothing but the last look can tell.
+    // No record is requested meanwhile, so that only the last poll can detect it.
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! The end of a shard: what a read says of it, and what is true.
+//! The end of a shard: true and false reports of it.
 
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
 use anabranch::clock::{Clock, Rng};
@@ -12,7 +12,7 @@ use anabranch_model::position::{Position, StartPosition};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Who reads the stream.
+/// Reader of the stream.
 #[derive(Clone, Copy, Debug)]
 enum ReadVia {
     Consumer(FetchMode),
@@ -31,8 +31,8 @@ impl ReadVia {
     }
 }
 
-/// Reads a stream of one shard while `story` goes on, until everything that was put has come, each
-/// key in order and once.
+/// Reads a stream of one shard while `story` runs, until every record has arrived once and in the
+/// order of its key.
 async fn check(
     by: ReadVia,
     before: impl Fn(&ConsumerFixture),
@@ -45,7 +45,7 @@ async fn check(
         ReadVia::Consumer(fetch) => {
             let consumer = world.consumer(1).with_settings(|settings| {
                 settings.fetch = fetch;
-                // No list but those that the read asks for.
+                // Only the lists that the read itself requests.
                 settings.audit_interval = 24 * 3_600_000;
             });
             Some(RunningWorker::start(consumer.each(world.note("worker"))))
@@ -125,10 +125,10 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
             by,
             |_| (),
             async |world| {
-                // The list that is asked for after the false end is answered after the true one.
+                // The list that is requested after the false end is answered after the true one.
                 world.strike(Operation::ListShards, FaultEffect::Delay { ms: 20_000 }, 0, 1);
                 world.strike(by.operation(), FaultEffect::FalseEnd, 0, 1);
-                // A subscription is asked for anew once it is over.
+                // A subscription is requested again once it is over.
                 let struck = || world.engine.faults().list().iter().all(|rule| rule.struck == 1);
                 world.until("the false end is doubted", struck).await;
                 world.put_round(20);
@@ -140,7 +140,7 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
     }
 }
 
-/// A service that errs about it for a moment costs no duplicates.
+/// A short false report of a deleted stream causes no duplicates.
 #[tokio::test(start_paused = true)]
 async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_gone() {
     let world = ConsumerFixture::new(2);

@@ -1,4 +1,4 @@
-//! Handlers that fail and panic; a service that throttles, forgets iterators and loses replies.
+//! Handlers that fail and panic; a service that throttles, expires iterators and loses replies.
 
 use crate::memory::SlowStream;
 use crate::world::{ConsumerFixture, RunningWorker, pause};
@@ -10,7 +10,7 @@ use anabranch_local::op::Operation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A handler whose every third call fails, and every seventh panics.
+/// Returns a handler that fails on every third call and panics on every seventh.
 fn shaky(
     world: &ConsumerFixture,
 ) -> impl Fn(Delivery) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static {
@@ -33,7 +33,7 @@ async fn a_record_whose_handler_fails_or_panics_comes_again_before_the_next() {
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
-    // The handler notes what it has done: nothing is done twice, although much was tried twice.
+    // The handler notes completed records: none is completed twice, although many were tried twice.
     assert_eq!(world.oracle.duplicates(), 0);
     let failed = |says: &'static str| {
         world.told(|event| {
@@ -65,7 +65,7 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
         pause(500).await;
     }
     world.until_all_seen().await;
-    // A reply that is lost hides what it would have said, so this comes apart from the rest.
+    // A lost reply would hide other faults, so this runs separately.
     world.engine.faults().clear();
     world.strike(Operation::GetRecords, FaultEffect::ExpireIterator, 0, 3);
     world.put_round(10);
@@ -83,7 +83,7 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_again() {
     let world = ConsumerFixture::new(1);
-    // It panics in the task that fetches, and takes it down.
+    // It panics in the task that fetches, and ends that task.
     let (api, breaks) = SlowStream::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     // No checkpoint is due in all that time.
     let consumer =

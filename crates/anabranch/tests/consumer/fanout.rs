@@ -1,4 +1,4 @@
-//! Enhanced fan-out: pushed records, subscriptions that end, fail and are in each other's way.
+//! Enhanced fan-out: pushed records, and subscriptions that end, fail or conflict with each other.
 
 use crate::memory::SlowStream;
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
@@ -45,7 +45,7 @@ async fn pushed_records_keep_their_order_through_reshards_and_stops() {
     assert!(!world.told(is_contested), "a hand-over is no contest");
 }
 
-/// Whether an event tells of somebody else who takes subscriptions away.
+/// Returns true if an event reports that another reader takes subscriptions away.
 fn is_contested(event: &Event) -> bool {
     matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. }) if error.contains("as mailer"))
 }
@@ -96,7 +96,7 @@ async fn subscriptions_that_fail_are_made_again() {
     let worker = world.fan_out("one", 1);
     (0..10).for_each(|_| world.put_round(10));
     world.until_all_seen().await;
-    // Somebody removes the consumer: it is registered again.
+    // The consumer is deregistered: the worker registers it again.
     let api = LocalKinesis::new(Arc::clone(&world.engine));
     assert!(remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
     (0..10).for_each(|_| world.put_round(10));

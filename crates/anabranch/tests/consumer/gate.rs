@@ -1,4 +1,4 @@
-//! A gate that handlers wait at, asleep or with their thread, until the test opens it.
+//! A gate at which handlers wait, asleep or blocking their thread, until the test opens it.
 
 use crate::world::{ConsumerFixture, pause};
 use anabranch::consumer::{Delivery, HandlerError};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A gate, shut at first. A test that fails opens it, so that nobody waits for ever.
+/// A gate, initially shut. A failing test opens it, so that no handler waits for ever.
 pub(crate) struct HandlerGate {
     open: Arc<AtomicBool>,
     came: Arc<AtomicUsize>,
@@ -25,12 +25,13 @@ impl HandlerGate {
         self.open.store(true, Ordering::SeqCst);
     }
 
-    /// How many calls have come to it.
+    /// Returns the number of calls that have reached the gate.
     pub(crate) fn came(&self) -> usize {
         self.came.load(Ordering::SeqCst)
     }
 
-    /// A handler that sleeps at the gate with the records of a key, and tells the oracle of all.
+    /// Returns a handler that sleeps at the gate with the records of `key`, and reports all records
+    /// to the oracle.
     pub(crate) fn sleeper(
         &self,
         world: &ConsumerFixture,
@@ -53,7 +54,7 @@ impl HandlerGate {
         }
     }
 
-    /// The same, but it blocks its thread: its future can't be dropped.
+    /// Returns a similar handler that blocks its thread: its future cannot be dropped.
     pub(crate) fn blocker(
         &self,
         world: &ConsumerFixture,
@@ -80,7 +81,7 @@ impl Drop for HandlerGate {
     }
 }
 
-/// Threads enough for handlers that block theirs.
+/// Builds a runtime with enough threads for handlers that block theirs.
 pub(crate) fn threads(count: usize) -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(count).enable_all().build().unwrap()

@@ -1,4 +1,4 @@
-//! Lanes: keys of one shard side by side.
+//! Lanes: keys of one shard that are handled concurrently.
 
 use crate::gate::HandlerGate;
 use crate::world::{ConsumerFixture, RunningWorker, pause};
@@ -7,7 +7,7 @@ use anabranch_model::hash::HashKey;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// The keys of ten that share a lane of eight with `key-0`.
+/// Returns those of ten keys that share a lane of eight with `key-0`.
 pub(crate) fn beside_key_0() -> Vec<String> {
     let lane = |key: &str| HashKey::of_partition_key(key).0 % 8;
     let keys = (0..10).map(|key| format!("key-{key}"));
@@ -39,7 +39,7 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             deliveries.iter().filter(|(key, _)| !held.contains(key)).count() == free
         })
         .await;
-    // The stuck handler's future is dropped at the end of the grace period, and that is told.
+    // The stuck handler's future is dropped at the end of the grace period, and that is reported.
     let broken_off = worker.stop_short().await;
     let keys: Vec<_> = broken_off.iter().map(|call| call.key.as_str()).collect();
     assert_eq!(keys, ["key-0"]);
@@ -114,7 +114,7 @@ async fn batches_come_whole_again_after_an_error() {
     assert!(calls.chunks(2).all(|two| two[0] == two[1]), "{calls:?}");
 }
 
-/// Decision 10: a slow key doesn't hold back another lane, also where each read gives little.
+/// Decision 10: a slow key does not delay another lane, even if each read returns few records.
 #[tokio::test(start_paused = true)]
 async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() {
     let (world, gate) = (ConsumerFixture::ticking(1), HandlerGate::shut());
@@ -151,7 +151,8 @@ async fn no_lane_gets_further_ahead_than_the_bound_allows() {
         let lane = |key: &str| HashKey::of_partition_key(key).0 % 2;
         let mut others = (0..100).map(|key| format!("key-{key}"));
         let other = others.find(|key| lane(key) != lane("stuck")).unwrap();
-        // As many of the one as of the other, so that what waits of one tells what came of both.
+        // Equal numbers of both keys, so that the records left of one show how many of both
+        // arrived.
         for _ in 0..2_000 {
             world.put("stuck");
             world.put(&other);

@@ -1,4 +1,5 @@
-//! LATEST on KCL's table: what it stands for is on the row before a record is handed out.
+//! LATEST on KCL's table: the position that it stands for is on the row before a record is handed
+//! out.
 
 use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::lease::MemoryStore;
@@ -12,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A stream that is said to be missing, wrongly, by some of the questions what LATEST is.
+/// A stream that some requests for LATEST falsely report as missing.
 struct SaidToBeMissing {
     local: LocalKinesis,
     asked: AtomicUsize,
@@ -44,7 +45,7 @@ impl StreamApi for SaidToBeMissing {
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_while_nobody_reads_is_not_skipped_although_the_stream_was_said_to_be_missing() {
-    // The first question is the first sync's.
+    // The first request is the first sync's.
     for missing in [0..0, 1..3] {
         let mut world = ConsumerFixture::ticking(2);
         world.leases = MemoryStore::new(Layout::Kcl);

@@ -26,12 +26,12 @@ const RECORDS: usize = 10;
 const RECORD_BYTES: usize = 10 * 1024;
 const BUDGET: usize = 64 << 20;
 
-/// Bytes that are allocated for records, now and at most.
+/// Bytes allocated for records: the current value and the maximum.
 #[derive(Clone, Default)]
 struct AllocationCounter(Arc<(AtomicUsize, AtomicUsize)>);
 
 impl AllocationCounter {
-    /// A copy that is counted until it is freed.
+    /// Returns a copy that is counted until it is freed.
     fn copy(&self, data: &[u8]) -> Bytes {
         let now = self.0.0.fetch_add(data.len(), Ordering::Relaxed) + data.len();
         self.0.1.fetch_max(now, Ordering::Relaxed);
@@ -60,17 +60,17 @@ impl Drop for CountedBytes {
     }
 }
 
-/// The local stream as it is over a network: replies take a while, and are memory of their own.
+/// The local stream as seen over a network: replies are delayed, and have memory of their own.
 pub(crate) struct SlowStream {
     local: LocalKinesis,
     allocated: AllocationCounter,
-    /// How many subscriptions end before their first event.
+    /// Number of subscriptions that end before their first event.
     hang_ups: usize,
-    /// How many subscriptions were asked for.
+    /// Number of subscriptions requested so far.
     subscribed: Arc<AtomicUsize>,
-    /// How many records fit through the line: a reply with more never comes whole.
+    /// Maximum number of records in a reply: a larger reply never arrives complete.
     widest: usize,
-    /// Whether the next read of records panics.
+    /// True if the next read of records panics.
     breaks: Arc<AtomicBool>,
 }
 
@@ -86,19 +86,21 @@ impl SlowStream {
         }
     }
 
-    /// One behind a line that is too slow for replies of more records than these.
+    /// Creates a stream whose connection is too slow for replies of more than `widest` records.
     pub(crate) fn narrow(local: LocalKinesis, widest: usize) -> Self {
         Self { widest, ..Self::new(local) }
     }
 
-    /// One that panics when it has read records, once for each time that it is told to.
+    /// Creates a stream that panics after a read of records, once for each time that the flag is
+    /// set.
     pub(crate) fn breaking(local: LocalKinesis) -> (Self, Arc<AtomicBool>) {
         let remote = Self::new(local);
         let breaks = Arc::clone(&remote.breaks);
         (remote, breaks)
     }
 
-    /// One whose first subscriptions end before their first event; and how many were asked for.
+    /// Creates a stream whose first subscriptions end before their first event. Also returns the
+    /// number of requested subscriptions.
     pub(crate) fn hanging_up(local: LocalKinesis, hang_ups: usize) -> (Self, Arc<AtomicUsize>) {
         let remote = Self { hang_ups, ..Self::new(local) };
         let subscribed = Arc::clone(&remote.subscribed);
@@ -106,7 +108,7 @@ impl SlowStream {
     }
 }
 
-/// A subscription that is over.
+/// A subscription that has ended.
 struct EndedSubscription;
 
 impl futures_core::Stream for EndedSubscription {
@@ -211,7 +213,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
     assert!(most <= BUDGET, "{most} bytes were allocated at once");
     assert!(most > BUDGET / 8, "the budget was put to use: {most}");
     assert_eq!(health.memory_bytes().1, BUDGET);
-    // And once more: the one that hangs keeps nobody from what comes later.
+    // And once more: the hanging handler does not delay later records.
     fill(&world);
     world.until("the others go on", || handled.load(Ordering::Relaxed) == 2 * others).await;
     assert!(allocated.most() <= BUDGET, "{} bytes were allocated at once", allocated.most());

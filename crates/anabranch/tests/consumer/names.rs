@@ -1,4 +1,4 @@
-//! A stream whose configuration changes from its name to its ARN is read on where it was left.
+//! A stream whose configuration changes from its name to its ARN is resumed at its checkpoints.
 
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
 use anabranch::clock::{Clock, Rng};
@@ -51,7 +51,7 @@ struct TwoAccounts {
 }
 
 impl TwoAccounts {
-    /// The stream in the engine that stands for one of either account.
+    /// Returns the stream in the engine that represents one of either account.
     fn real(stream: &StreamName) -> StreamName {
         if stream.as_str() == THEIRS { "theirs".into() } else { stream.clone() }
     }

@@ -1,22 +1,22 @@
-//! What was put against what was delivered.
+//! The oracle: compares the records that were put with those that were delivered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What was put and what was delivered, by key and number. Clones share it.
+/// Records that were put and delivered, by key and number. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Oracle(Arc<Mutex<Inside>>);
 
 #[derive(Default)]
 struct Inside {
-    /// How many records each key has; they are numbered from 0.
+    /// Number of records of each key; they are numbered from 0.
     put: BTreeMap<String, usize>,
-    /// Every delivery: the key, the number, and who handled it.
+    /// Deliveries: the key, the number, and the handler.
     delivered: Vec<(String, usize, &'static str)>,
 }
 
 impl Oracle {
-    /// The number of the next record of a key, which was put.
+    /// Adds a put, and returns the number of the record among those of its key.
     pub(crate) fn put(&self, key: &str) -> usize {
         let mut inside = self.0.lock().unwrap();
         let next = inside.put.entry(key.to_owned()).or_default();
@@ -24,18 +24,18 @@ impl Oracle {
         *next - 1
     }
 
-    /// A record was delivered to `by`.
+    /// Adds a delivery to `by`.
     pub(crate) fn delivered(&self, key: &str, data: &[u8], by: &'static str) {
         let number = std::str::from_utf8(data).unwrap().parse().unwrap();
         self.0.lock().unwrap().delivered.push((key.to_owned(), number, by));
     }
 
-    /// How many records were put.
+    /// Returns the number of records that were put.
     pub(crate) fn puts(&self) -> usize {
         self.0.lock().unwrap().put.values().sum()
     }
 
-    /// How many different records were delivered.
+    /// Returns the number of different records that were delivered.
     pub(crate) fn seen(&self) -> usize {
         let mut seen = self.deliveries();
         seen.sort();
@@ -43,24 +43,24 @@ impl Oracle {
         seen.len()
     }
 
-    /// How many records `by` was given.
+    /// Returns the number of deliveries to `by`.
     pub(crate) fn given_to(&self, by: &str) -> usize {
         self.0.lock().unwrap().delivered.iter().filter(|(_, _, who)| *who == by).count()
     }
 
-    /// Every delivery, by key and number.
+    /// Returns every delivery, by key and number.
     pub(crate) fn deliveries(&self) -> Vec<(String, usize)> {
         let inside = self.0.lock().unwrap();
         inside.delivered.iter().map(|(key, number, _)| (key.clone(), *number)).collect()
     }
 
-    /// Deliveries beyond the first of each record.
+    /// Returns the number of deliveries beyond the first of each record.
     pub(crate) fn duplicates(&self) -> usize {
         self.deliveries().len() - self.seen()
     }
 
-    /// Everything was delivered, and the first deliveries of each key came in the order of its
-    /// puts.
+    /// Asserts that everything was delivered, and that the first deliveries of each key were in the
+    /// order of its puts.
     pub(crate) fn check(&self) {
         let inside = self.0.lock().unwrap();
         let mut next: BTreeMap<&str, usize> = BTreeMap::new();

@@ -14,27 +14,27 @@ use anabranch_model::lease::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A store that one worker can be cut off from.
+/// A store from which one worker can be cut off.
 #[derive(Clone)]
 pub(crate) struct CutOffStore {
     pub(crate) store: MemoryStore,
     pub(crate) off: Arc<AtomicBool>,
-    /// What is cut off.
+    /// Affected calls.
     pub(crate) what: CutOff,
 }
 
-/// What a worker is cut off from.
+/// The calls from which a worker is cut off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutOff {
     All,
-    /// All, and no call is answered.
+    /// All calls, and none is answered.
     Silence,
     Checkpoints,
-    /// The ends of shards.
+    /// Writes of shard ends.
     Ends,
-    /// Its senses: a look at the leases panics.
+    /// Polls of the leases, which panic.
     Sanity,
-    /// The answers to checkpoints, which are made.
+    /// The replies to checkpoints, which are stored.
     Answers,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn consumer(
         }))
 }
 
-/// Waits until the heart of the only worker has just beaten.
+/// Waits for the next heartbeat of the only worker.
 pub(crate) async fn beat(world: &ConsumerFixture) {
     let counter = || world.leases.snapshot().workers().map(|worker| worker.counter).max();
     let before = counter();
@@ -219,7 +219,7 @@ async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success()
     world.oracle.check();
 }
 
-/// Whatever the lease time: a stop takes the grace and one call of the store at the most.
+/// Whatever the lease time, a stop takes at most the grace period and one call of the store.
 #[tokio::test(start_paused = true)]
 async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
     for (what, since_ms) in

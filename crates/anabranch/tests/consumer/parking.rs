@@ -1,4 +1,4 @@
-//! Records that are put aside, wherever that is, and taken up again in the order of their keys.
+//! Dead letters in every kind of queue, and their redrive in the order of their keys.
 
 use crate::outage::{self, CutOff, CutOffStore, beat};
 use crate::world::{ConsumerFixture, RunningWorker, pause, until};
@@ -17,7 +17,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Key and number of each record that a redrive was given.
+/// Key and number of each record that a redrive handed out.
 type RedrivenRecords = Arc<Mutex<Vec<(String, usize)>>>;
 
 fn noted(given: &RedrivenRecords, record: &Delivery) {
@@ -25,8 +25,8 @@ fn noted(given: &RedrivenRecords, record: &Delivery) {
     given.lock().unwrap().push((record.partition_key.to_string(), number));
 }
 
-/// Runs a consumer whose handler can't do the even numbers of two keys: those are parked, across a
-/// split, and everything else is delivered.
+/// Runs a consumer whose handler fails for the even numbers of two keys. Those are dead-lettered,
+/// across a split, and everything else is delivered.
 async fn park(world: &ConsumerFixture, to: DeadLetterQueue) {
     let note = world.note("one");
     let consumer = world.consumer(1).with_concurrency(4).each(move |record: Delivery| {
@@ -104,7 +104,7 @@ async fn what_was_parked_in_a_table_is_redriven_in_the_order_of_its_keys() {
     redrive(&to).await;
 }
 
-/// A redrive whose handler fails once, and another that ends it.
+/// Runs a redrive whose handler fails once, and another that completes it.
 async fn redrive(to: &DeadLetterQueue) {
     let given = RedrivenRecords::default();
     let into = Arc::clone(&given);
@@ -189,15 +189,15 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
     assert_eq!(parked(&world), 1);
 }
 
-/// A worker whose handler fails once it may, and parks what failed; and the store it can be cut off
-/// from.
+/// A worker whose handler fails once it may, and dead-letters the failed record. Its store can be
+/// cut off.
 struct FailingWorker {
     worker: RunningWorker,
     may_fail: Arc<AtomicBool>,
     off: Arc<AtomicBool>,
 }
 
-/// Runs one until its handler has the only record.
+/// Starts one, and waits until its handler has the only record.
 async fn failing(world: &ConsumerFixture, to: DeadLetterQueue) -> FailingWorker {
     let [may_fail, off, called] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let (may, told) = (Arc::clone(&may_fail), Arc::clone(&called));

@@ -104,7 +104,7 @@ async fn the_end_of_a_shard_waits_for_its_last_record() {
     for kill in [true, false] {
         let world = ConsumerFixture::ticking(1);
         (0..4).for_each(|_| world.put_round(10));
-        // A shard that was closed the moment it was made would not be open at the trim horizon.
+        // A shard that was closed the moment it was created would not be open at the trim horizon.
         pause(1_000).await;
         world.split(0);
         (0..4).for_each(|_| world.put_round(10));

@@ -1,4 +1,4 @@
-//! Records that pass retention before they are read: told, with the places between which they were.
+//! Records that pass retention before they are read: reported, with the positions around the gap.
 
 use crate::world::{ConsumerFixture, RunningWorker, pause};
 use anabranch::consumer::{Delivery, FetchMode};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Lets time pass for the stream and the workers, in steps in which no lease time is over.
+/// Lets time pass for the stream and the workers, in steps shorter than the lease time.
 async fn pass(clock: &Clock, ms: u64) {
     let step_ms = HOUR_MS / 6;
     for _ in 0..ms / step_ms {
@@ -22,7 +22,7 @@ async fn pass(clock: &Clock, ms: u64) {
 }
 
 impl ConsumerFixture {
-    /// The gaps that were told.
+    /// Returns the reported gaps.
     fn gaps(&self) -> Vec<(Position, Option<Position>)> {
         let gap = |event: &Event| match event {
             Event::Shard(ShardEvent::RetentionGap { after, to, .. }) => Some((*after, *to)),
@@ -36,7 +36,7 @@ impl ConsumerFixture {
     }
 }
 
-/// What was handled: the key, and where.
+/// Handled records: the key and the position.
 type Handled = Arc<Mutex<Vec<(String, Position)>>>;
 
 fn handled(of: &Handled, key: &str) -> Vec<Position> {
@@ -68,7 +68,7 @@ async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
                 Ok::<(), std::convert::Infallible>(())
             }
         }));
-        // More than the lane holds, so that no more is asked for.
+        // More than the lane holds, so that no more is requested.
         world.put_many("first", 300);
         pause(10_000).await;
         world.put_many("never", 5);
@@ -88,7 +88,7 @@ async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_comes_back_after_retention_tells_what_it_missed() {
-    // How long nobody reads, and whether records come meanwhile: whether something is told.
+    // Time without a reader; whether records arrive meanwhile; whether a gap is reported.
     for (away_ms, comes, told) in
         [(25 * HOUR_MS, true, true), (23 * HOUR_MS, true, false), (25 * HOUR_MS, false, false)]
     {

@@ -1,4 +1,4 @@
-//! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
+//! Stops: graceful, and with handlers that are busy, stuck, or cannot be stopped.
 
 use crate::gate::{HandlerGate, threads};
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
@@ -45,14 +45,14 @@ async fn the_shards_of_a_worker_that_stops_go_on_elsewhere_at_once() {
     world.put_round(20);
     let begun = tokio::time::Instant::now();
     world.until_all_seen().await;
-    // Far below the lease time of ten seconds: the leases were given back.
+    // Far below the lease time of ten seconds: the leases were released.
     assert!(begun.elapsed().as_millis() < 2_500, "{:?}", begun.elapsed());
     second.stop().await;
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
 }
 
-/// A rolling deploy changes the lease time from 60 s to 10 s and back, while records come in.
+/// A rolling deploy changes the lease time from 60 s to 10 s and back, while records arrive.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
     let world = ConsumerFixture::new(6);
@@ -139,10 +139,10 @@ fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it
     });
 }
 
-/// A consumer of eight lanes whose handler blocks its thread at the first record of each shard, until
-/// it is set free, and tells the oracle of all.
+/// A consumer of eight lanes whose handler blocks its thread at the first record of each shard
+/// until it is released. The handler reports all records to the oracle.
 struct BlockingConsumer {
-    /// The keys whose handlers block, by shard.
+    /// Keys whose handlers block, by shard.
     blocked: Arc<Mutex<BTreeMap<String, String>>>,
     free: Arc<AtomicBool>,
 }
@@ -178,7 +178,8 @@ impl BlockingConsumer {
         self.free.store(true, Ordering::SeqCst);
     }
 
-    /// The keys of so many that share no lane of eight with a key whose handler blocks.
+    /// Returns those of the first `of` keys that share no lane of eight with a key whose handler
+    /// blocks.
     fn free_keys(&self, of: usize) -> Vec<String> {
         use anabranch_model::hash::HashKey;
         let lane = |key: &str| HashKey::of_partition_key(key).0 % 8;
@@ -188,14 +189,15 @@ impl BlockingConsumer {
     }
 }
 
-/// A test that fails must not wait for the handlers that it blocks.
+/// A failing test must not wait for the handlers that it blocks.
 impl Drop for BlockingConsumer {
     fn drop(&mut self) {
         self.set_free();
     }
 }
 
-/// Decision 7: a handler that can't be stopped keeps the lease, and the other lanes deliver on.
+/// Decision 7: a handler that cannot be stopped keeps the lease, and the other lanes keep
+/// delivering.
 #[test]
 fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease() {
     threads(6).block_on(async {
@@ -208,7 +210,7 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         let first = RunningWorker::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;
         world.until("both shards have a handler that blocks", both).await;
-        // Another worker asks for one of the two.
+        // Another worker requests one of the two.
         let second = world.worker("second", 2);
         world.until("a handler can't be stopped", || !health.is_live()).await;
         let refused = |row: &Lease| row.hand_over == HandOver::Refused;
@@ -226,7 +228,7 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         assert_eq!(world.oracle.given_to("second"), 0, "the lease was refused");
         blocking.set_free();
         world.until_all_seen().await;
-        // What kept the lease has returned, so it can be handed over.
+        // The call that kept the lease has returned, so the lease can be handed over.
         let handed =
             |event: &Event| matches!(event, Event::Lease(LeaseEvent::LeaseHandedOver { .. }));
         world.until("the lease is handed over", || world.told(handed)).await;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 
-/// Tells the oracle of each record of a shard, and acks them.
+/// Reports each record of a shard to the oracle, and acks it.
 async fn note_all(world: Arc<ConsumerFixture>, mut shard: ShardStream) {
     while let Some(record) = shard.next().await {
         world.oracle.delivered(record.partition_key.as_str(), &record.data, "stream");
@@ -108,7 +108,7 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
     let positions: Vec<_> = taken.iter().map(|record| record.position()).collect();
     let oldest = taken.remove(0);
     taken.into_iter().for_each(ShardRecord::ack);
-    // Acked or not, eight stand above the watermark: no more come.
+    // Acked or not, eight are above the watermark: no more arrive.
     tokio::select! {
         biased;
         more = shard.next() => panic!("{more:?}"),
@@ -129,7 +129,7 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
     assert_eq!(world.rows()[0].checkpoint, positions[7], "one that was dropped is not done");
     shards.stop().await.unwrap();
 
-    // What was not acked comes again, in order.
+    // Unacked records are delivered again, in order.
     world.put_round(0);
     let mut shards = world.consumer(2).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
@@ -143,7 +143,8 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
     assert!(shard.next().await.is_none(), "the stream of a stopped worker has ended");
 }
 
-/// The numbers of the records that a shard's stream gives within five seconds, all acked.
+/// Returns the numbers of the records that a shard's stream yields within five seconds, and acks
+/// them.
 pub(crate) async fn numbers(shard: &mut ShardStream) -> Vec<usize> {
     let mut numbers = Vec::new();
     let soon = std::time::Duration::from_secs(5);
@@ -162,7 +163,7 @@ async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
     let at = first.position();
-    // The others have come too.
+    // The others have arrived too.
     pause(3_000).await;
     let user = async move {
         pause(1_000).await;
@@ -180,7 +181,7 @@ async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_again() {
-    // How many of the three records that were taken are acked, and whether the rest are taken too.
+    // Number of acked records of the three that were taken, and whether the rest are taken too.
     for (acked, all_taken) in [(3, false), (2, false), (2, true), (0, false)] {
         let world = ConsumerFixture::new(1);
         (0..10).for_each(|_| world.put("key"));
@@ -196,7 +197,7 @@ async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_aga
         if all_taken {
             assert_eq!(numbers(&mut shard).await.len(), 7);
         }
-        // All has come, and the shard's end as well.
+        // Everything has arrived, including the end of the shard.
         pause(5_000).await;
         drop((shard, taken));
         let mut again = shards.next().await.unwrap();
@@ -278,7 +279,7 @@ async fn a_stream_that_is_dropped_is_offered_again() {
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
     let mut world = ConsumerFixture::ticking(1);
-    // The only layout whose rows are made at LATEST.
+    // The only layout whose rows are created at LATEST.
     world.leases = MemoryStore::new(Layout::Kcl);
     let latest = |seed| world.consumer(seed).starting_at(StartPosition::Latest).shard_streams(10);
     let mut shards = latest(1);
@@ -286,7 +287,7 @@ async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
     pause(5_000).await;
     world.put("key");
     let taken = shard.next().await.unwrap();
-    // Long enough for checkpoints, which have nothing to say.
+    // Long enough for checkpoints, of which none is due.
     pause(5_000).await;
     drop(shards);
     pause(60_000).await;
@@ -314,7 +315,7 @@ async fn nothing_is_parked_because_a_stream_was_dropped() {
     let mut shards = consumer.shard_streams(200);
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
-    // The worker is busy with a checkpoint that nobody answers, and does not see the drop at once.
+    // The worker is busy with an unanswered checkpoint, and does not see the drop at once.
     off.store(true, Ordering::Relaxed);
     first.ack();
     pause(3_000).await;
@@ -356,7 +357,7 @@ async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
-    // After how long the acks come, whether the worker is stopped meanwhile, and whether they count.
+    // Delay of the acks, whether the worker is stopped meanwhile, and whether the acks count.
     for (late_ms, stops, counts) in
         [(3_000, false, true), (3_000, true, true), (7_000, false, false)]
     {

@@ -1,4 +1,4 @@
-//! How often a worker asks what a stream is: once for all of its shards.
+//! Requests for the summary of a stream: one worker sends one for all of its shards.
 
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
 use anabranch::clock::{Clock, Rng};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const HOUR_MS: u64 = 3_600_000;
 const SHARDS: u8 = 40;
 
-/// The calls that concern a stream as a whole.
+/// Counts of the calls that concern a stream as a whole.
 #[derive(Default)]
 struct DescribeCalls {
     summaries: AtomicUsize,
@@ -33,7 +33,7 @@ impl DescribeCalls {
     }
 }
 
-/// A client that counts them. An answer takes 20 ms, and no two tell the same fraction of the second
+/// A client that counts them. A reply takes 20 ms, and replies differ in the fraction of the second
 /// in which the stream was created.
 struct CountingStream {
     local: LocalKinesis,
@@ -156,7 +156,7 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
                 Ok::<(), HandlerError>(())
             }
         }));
-        // More than the lanes hold, so that no more is asked for.
+        // More than the lanes hold, so that no more is requested.
         world.put_everywhere(300);
         pause(10_000).await;
         let step_ms = HOUR_MS / 6;
@@ -186,7 +186,7 @@ async fn a_denied_registration_is_tried_once_for_all_shards() {
     let failing = |event: &Event| matches!(event, Event::Shard(ShardEvent::FetchFailed { .. }));
     world.until("it is denied", || world.told(failing)).await;
     pause(120_000).await;
-    // Pauses of ten seconds at the most, and of five on average.
+    // Pauses of ten seconds at most, and of five on average.
     let (summaries, consumers) =
         (DescribeCalls::take(&calls.summaries), DescribeCalls::take(&calls.consumers));
     assert!(summaries < 40, "{summaries} questions in two minutes");

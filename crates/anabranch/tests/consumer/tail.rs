@@ -1,4 +1,4 @@
-//! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
+//! The ephemeral consumer: each key in order, from now on or from a timestamp, with nothing stored.
 
 use crate::memory::SlowStream;
 use crate::world::{ConsumerFixture, RunningWorker, STREAM, pause};
@@ -19,7 +19,7 @@ fn tail(world: &ConsumerFixture, since: StartPosition) -> Tail<LocalKinesis> {
     Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Rng::seeded(5))
 }
 
-/// Takes records until everything that was put has come.
+/// Takes records until everything that was put has arrived.
 async fn follow(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) {
     while world.oracle.seen() < world.oracle.puts() {
         let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
@@ -28,14 +28,14 @@ async fn follow(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) {
     }
 }
 
-/// The same, for a tail that nobody has asked for a record yet: the first call begins it.
+/// Does the same for a new tail: the first call starts it.
 async fn follow_from_now(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) {
     let first = tail.next().await.unwrap().unwrap();
     world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
     follow(world, tail).await;
 }
 
-/// Takes records until there are no more.
+/// Takes records until there are no more. Returns their number.
 async fn catch_up(world: &ConsumerFixture, tail: &mut Tail<LocalKinesis>) -> usize {
     let mut count = 0;
     while let Some(record) = tail.next_until_caught_up().await {
@@ -52,7 +52,7 @@ async fn a_shard_that_is_split_or_merged_while_online_is_drained_before_its_chil
     let mut tail = tail(&world, StartPosition::Latest);
     assert_eq!(catch_up(&world, &mut tail).await, 0);
     for step in 0..6 {
-        // What comes behind the reshard is there before the parents are drained.
+        // Records behind the reshard are there before the parents are drained.
         (0..5).for_each(|_| world.put_round(20));
         match step {
             0 | 3 => world.split(0),
@@ -82,7 +82,7 @@ async fn who_has_caught_up_has_read_the_children_of_closed_shards_too() {
     }
 }
 
-/// A double of the service that is never behind, as some are.
+/// An emulator that is never behind, as some are.
 struct NeverBehind {
     local: LocalKinesis,
 }
@@ -101,9 +101,9 @@ impl StreamApi for NeverBehind {
     }
 }
 
-/// How many records come until it has caught up, for a taker that lets others run.
+/// Counts the records until the tail has caught up, yielding to other tasks now and then.
 async fn count<A: StreamApi>(tail: Tail<A>) -> usize {
-    // With so little memory parts of replies wait for the taker in all shards.
+    // With so little memory, parts of replies wait in all shards.
     let mut tail = tail.with_memory_bytes(1);
     let mut count = 0;
     while let Some(record) = tail.next_until_caught_up().await {
@@ -170,7 +170,7 @@ async fn shards_that_were_closed_before_the_start_are_skipped() {
     world.oracle.check();
 }
 
-/// Catches up until so many have come.
+/// Catches up until `count` records have arrived.
 async fn catch_up_to(
     world: &ConsumerFixture,
     tail: &mut Tail<LocalKinesis>,
@@ -250,8 +250,8 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
     assert!(tail.next().await.is_none(), "that was all");
 }
 
-/// A stream whose second shard was split, and whose split parent has passed retention since. Also
-/// the moment before the children began.
+/// Returns a stream whose second shard was split, and whose parent has passed retention since. Also
+/// returns a time just after the start, before the children existed.
 fn half_trimmed() -> (ConsumerFixture, u64) {
     let born_ms = 1_700_000_000_000;
     let clock = anabranch_local::Clock::manual(born_ms);

@@ -1,5 +1,5 @@
-//! Shards that stand still: told by name, restarted, in the end given to others; and how health
-//! shows it.
+//! Stuck shards: reported by name, restarted, and finally handed to others; and their effect on
+//! health.
 
 use crate::gate::{HandlerGate, threads};
 use crate::lanes::beside_key_0;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const HOUR_MS: u64 = 3_600_000;
 
 impl ConsumerFixture {
-    /// How often a shard was told to stand still in this phase with this remedy.
+    /// Returns how often a shard was reported as stuck in this phase with this action.
     pub(crate) fn stuck(&self, phase: ReadPhase, remedy: WatchdogAction) -> usize {
         let like = |event: &&Event| {
             matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, action: r, .. })
@@ -34,7 +34,7 @@ impl ConsumerFixture {
     }
 }
 
-/// Limits that are over before the calls' own time-outs.
+/// Sets limits that are below the calls' own timeouts.
 pub(crate) fn short(settings: &mut ConsumerSettings) {
     settings.watchdog.iterator_ms = 5_000;
     settings.watchdog.fetch_ms = 5_000;
@@ -239,7 +239,7 @@ async fn a_shards_stream_that_nobody_takes_is_told_and_one_that_may_be_dropped_i
             settings.watchdog.drop_handlers = may_drop;
         });
         let mut shards = consumer.shard_streams(10);
-        // One waits where it is to be taken, and two wait for its place.
+        // One waits to be taken, and two wait for its place.
         world.until("they are told", || world.stuck(ReadPhase::Handler, remedy) >= 2).await;
         let (mut taken, mut names) = (Vec::new(), std::collections::BTreeSet::new());
         while names.len() < 3 {
@@ -317,7 +317,7 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
                 others.all(|key| seen.contains(&(key, round)))
             };
             world.until("the other lanes deliver on", seen).await;
-            // Long enough for the watcher to find it still there, and to want it given back.
+            // Long enough for the watchdog to find it still there, and to request its release.
             pause(2_000).await;
         }
         assert_eq!(gate.came(), 1, "the record is not handled twice at once");
@@ -349,7 +349,7 @@ fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_sha
         let first = RunningWorker::start(consumer.with_settings(short));
         let read = |event: &Event| matches!(event, Event::Shard(ShardEvent::Started { .. }));
         world.until("it reads", || world.told(read)).await;
-        // This one waits for nothing but a worker that falls silent.
+        // This one only waits for a worker without heartbeats.
         let other = world.consumer(2).with_settings(short).each(world.note("other"));
         let other = RunningWorker::start(other);
         world.until_all_seen().await;

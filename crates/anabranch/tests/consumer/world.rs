@@ -29,13 +29,13 @@ pub(crate) struct ConsumerFixture {
     pub(crate) engine: Arc<Engine>,
     pub(crate) leases: MemoryStore,
     pub(crate) oracle: Oracle,
-    /// Everything that any worker told.
+    /// Events of all workers.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
-    /// Moves the stream's clock.
+    /// Advances the stream's clock.
     ticker: JoinSet<()>,
 }
 
-/// A worker that runs.
+/// A running worker.
 pub(crate) struct RunningWorker {
     stop: CancellationToken,
     task: JoinSet<Result<(), RunError>>,
@@ -53,13 +53,13 @@ impl RunningWorker {
         Self { stop, task }
     }
 
-    /// Stops it in order.
+    /// Stops it gracefully.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         self.task.join_next().await.unwrap().unwrap().unwrap();
     }
 
-    /// Stops it at the end of its grace, with calls of the handler under way. Says which.
+    /// Stops it at the end of its grace period. Returns the interrupted calls of the handler.
     pub(crate) async fn stop_short(self) -> Vec<InterruptedCall> {
         self.ask_to_stop();
         match self.stopped().await {
@@ -78,7 +78,7 @@ impl RunningWorker {
         self.task.join_next().await.unwrap().unwrap()
     }
 
-    /// Ends it on the spot, as in a crash.
+    /// Aborts it at once, as in a crash.
     pub(crate) async fn kill(mut self) {
         self.task.abort_all();
         while self.task.join_next().await.is_some() {}
@@ -86,12 +86,12 @@ impl RunningWorker {
 }
 
 impl ConsumerFixture {
-    /// A stream by the machine's clock.
+    /// Creates a stream with the system clock.
     pub(crate) fn new(shards: i64) -> Self {
         Self::by(anabranch_local::Clock::system(), shards)
     }
 
-    /// A stream whose clock follows virtual time.
+    /// Creates a stream whose clock follows virtual time.
     pub(crate) fn ticking(shards: i64) -> Self {
         let clock = anabranch_local::Clock::manual(1_700_000_000_000);
         let mut world = Self::by(clock.clone(), shards);
@@ -104,7 +104,7 @@ impl ConsumerFixture {
         world
     }
 
-    /// A stream by a clock.
+    /// Creates a stream with this clock.
     pub(crate) fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
         let options = EngineOptions { shard_limit: 2_000, ..EngineOptions::instant() };
         let engine = Arc::new(Engine::new(options, clock));
@@ -119,7 +119,7 @@ impl ConsumerFixture {
         Self { engine, leases, oracle, events, ticker }
     }
 
-    /// A consumer of the stream, by the paused clock, without a handler.
+    /// Creates a consumer of the stream with the paused clock, without a handler.
     pub(crate) fn consumer(&self, seed: u64) -> Consumer<LocalKinesis, MemoryStore> {
         let told = Arc::clone(&self.events);
         Consumer::new(STREAM, "mailer")
@@ -129,7 +129,7 @@ impl ConsumerFixture {
             .with_events(Events::new(move |event| told.lock().unwrap().push(event.clone())))
     }
 
-    /// A handler that tells the oracle.
+    /// Returns a handler that reports to the oracle.
     pub(crate) fn note(
         &self,
         by: &'static str,
@@ -142,7 +142,7 @@ impl ConsumerFixture {
         }
     }
 
-    /// Runs a worker that tells the oracle of each record.
+    /// Runs a worker that reports each record to the oracle.
     pub(crate) fn worker(&self, by: &'static str, seed: u64) -> RunningWorker {
         RunningWorker::start(self.consumer(seed).each(self.note(by)))
     }
@@ -160,7 +160,7 @@ impl ConsumerFixture {
         self.put_data(key, data.as_bytes());
     }
 
-    /// Puts a record that the oracle does not know of.
+    /// Puts a record that the oracle does not know.
     pub(crate) fn put_data(&self, key: &str, data: &[u8]) {
         self.put_into(STREAM, key, data);
     }
@@ -179,7 +179,7 @@ impl ConsumerFixture {
         self.engine.put_record(&request).unwrap();
     }
 
-    /// The open shards, from the lowest keys on: name and first hash key.
+    /// Returns the open shards in order of their hash ranges: name, first and last hash key.
     pub(crate) fn open_shards(&self) -> Vec<(String, u128, u128)> {
         let request =
             list_shards::Request { stream: StreamTarget::named(STREAM), ..Default::default() };
@@ -220,12 +220,12 @@ impl ConsumerFixture {
         self.engine.merge_shards(&request).unwrap();
     }
 
-    /// The lease rows of the stream.
+    /// Returns the lease rows of the stream.
     pub(crate) fn rows(&self) -> Vec<Lease> {
         self.leases.snapshot().leases(&STREAM.into()).cloned().collect()
     }
 
-    /// Strikes calls of an operation: how many, after how many.
+    /// Injects a fault into calls of an operation: skips `skip` calls, and affects `count`.
     pub(crate) fn strike(&self, operation: Operation, effect: FaultEffect, skip: u64, count: u64) {
         self.engine.faults().add(FaultRule {
             operation: Some(operation),
@@ -248,7 +248,7 @@ impl ConsumerFixture {
         until(what, async || holds()).await;
     }
 
-    /// Whether somebody told an event like this.
+    /// Returns true if a matching event was emitted.
     pub(crate) fn told(&self, like: impl Fn(&Event) -> bool) -> bool {
         self.events.lock().unwrap().iter().any(like)
     }

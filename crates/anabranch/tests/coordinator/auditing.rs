@@ -1,4 +1,4 @@
-//! What the audit finds and repairs.
+//! Findings and repairs of the audit.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
 use crate::troubled::LinkFaults;
@@ -28,7 +28,7 @@ async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. })), 2);
 }
 
-/// A worker whose audits are too far apart to help.
+/// Starts a worker whose audits are too far apart to help.
 async fn unaudited(fleet: &LeaseFleet, name: &str) -> TestWorker {
     let mut settings = LeaseFleet::settings(name);
     settings.audit_interval = HOUR_MS;
@@ -68,7 +68,7 @@ async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped
     *a.manners.stuck.lock().unwrap() = Some("all".to_owned());
     fleet.delete();
     fleet.engine.clock().advance(60_000);
-    // The new stream has shard 0 again, whose reader goes on where it may.
+    // The new stream has shard 0 again, whose reader continues where it may.
     fleet.create(1);
     let refusal = tokio::time::timeout(Duration::from_secs(2), a.coordinator.wait_refused()).await;
     refusal.expect("the reader of shard 1 finds out");
@@ -137,7 +137,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
 
             let fleet = LeaseFleet::new(layout, 2);
             let a = worker_of_a_missing_stream(&fleet).await;
-            // The next time that the worker asks for it is 20 s away.
+            // The worker's next request for it is 20 s away.
             fleet.pass(40_000).await;
             fleet.create(2);
             add_stream(&a, name).await;
@@ -151,7 +151,7 @@ async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer
 #[tokio::test(start_paused = true)]
 async fn a_hole_is_repaired_after_three_looks() {
     let fleet = LeaseFleet::native(4);
-    // The mark says that all rows are there, and they are not.
+    // The stream is marked as synced although its rows are missing.
     let stream = StreamName::from(STREAM);
     let created_ms = fleet.engine.clock().now_ms();
     for change in [
@@ -161,7 +161,7 @@ async fn a_hole_is_repaired_after_three_looks() {
         assert!(fleet.store.write(&Write::stream(&stream, change)).await.unwrap().is_done());
     }
     let a = fleet.worker("a").await;
-    // The first look comes with an audit, and the others soon after it.
+    // The first check comes with an audit, and the others soon after it.
     fleet.until("a holds all", 100_000, || a.holds() == 4).await;
     let looks = fleet.count(|event| matches!(event, LeaseEvent::HashRangeHole { .. }));
     assert_eq!(looks, 3);
@@ -187,7 +187,7 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
     let fleet = LeaseFleet::native(1);
     let a = fleet.worker("a").await;
     fleet.until("a reads", 2_000, || a.holds() == 1).await;
-    // Nobody reads while the shard is split and trimmed.
+    // No worker reads while the shard is split and trimmed.
     drop(a);
     fleet.split(0, HALF);
     fleet.engine.clock().advance(49 * HOUR_MS);
@@ -196,7 +196,7 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
     let lost = fleet
         .count(|event| matches!(event, LeaseEvent::ShardMissing { successors, .. } if successors.len() == 2));
     assert_eq!(lost, 1);
-    // Whoever crashes between the two leaves a loss that was told twice, and not one that was never.
+    // After a crash between the two, the loss is reported twice rather than never.
     let of_shard = fleet.events.lock().unwrap().clone().into_iter().find_map(|(_, event)| {
         let of_it = matches!(&event, LeaseEvent::ShardMissing { lease, .. } | LeaseEvent::ShardEnded { lease, .. }
             if lease.shard.as_str() == id(0));

@@ -1,4 +1,4 @@
-//! Checkpoints: fenced, conditional, and carried through a store in trouble.
+//! Checkpoints: fenced, conditional, and retried while the store fails.
 
 use crate::fleet::{Api, LEASE_TIME_MS, LeaseFleet};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -14,7 +14,7 @@ use anabranch_model::sequence::SequenceNumber;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// A worker whose grips the test itself runs.
+/// A worker whose leases the test itself runs.
 struct BareWorker {
     coordinator: Coordinator<FaultyStore, Api>,
     grips: mpsc::Receiver<LeaseHandle<FaultyStore, Api>>,
@@ -137,7 +137,7 @@ async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
             assert!(known.is_none() || second >= 10, "too early to tell: {known:?}");
         }
         assert_eq!(fleet.rows()[0].bytes_per_second, told, "{layout:?}");
-        // What was read alone is no reason to write.
+        // Bytes read alone are no reason to write.
         let nonce = fleet.rows()[0].nonce;
         grip.add_read_bytes(1 << 30);
         fleet.pass(60_000).await;
@@ -157,7 +157,7 @@ async fn a_row_at_latest_keeps_its_moment_though_its_owner_says_latest_again() {
     assert_eq!(grip.lease().checkpoint, latest());
     let moment = Checkpoint::at(Position::AtTimestamp(1_234));
     assert!(matches!(grip.pin_latest(1_234).await, CheckpointResult::Done));
-    // Nothing came, so whoever reads knows of no other place.
+    // Nothing arrived, so the reader knows no other position.
     assert!(matches!(grip.checkpoint(latest(), None).await, CheckpointResult::Done));
     assert_eq!(fleet.rows()[0].checkpoint, moment);
     assert!(matches!(grip.checkpoint(at(5), None).await, CheckpointResult::Done));

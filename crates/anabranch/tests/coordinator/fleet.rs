@@ -1,4 +1,4 @@
-//! Workers that share one store and one stream, and a watch on who delivers what.
+//! Workers that share one store and one stream, and a watch on their deliveries.
 
 use crate::reader::{self, ReaderBehavior};
 use crate::troubled::FaultyStore;
@@ -22,8 +22,8 @@ pub(crate) type Api = LocalKinesis;
 pub(crate) const STREAM: &str = "s";
 pub(crate) const LEASE_TIME_MS: u64 = 10_000;
 
-/// Who delivered what, and when. A delivery by somebody who has lost the lease fails the test, and
-/// so does a reader that panics: [`Fleet`] looks for both.
+/// Log of deliveries and their times. A delivery by a worker that has lost the lease fails the
+/// test, and so does a reader that panics: dropping [`LeaseFleet`] checks both.
 #[derive(Clone)]
 pub(crate) struct DeliveryWatch {
     clock: Clock,
@@ -32,15 +32,15 @@ pub(crate) struct DeliveryWatch {
 
 #[derive(Default)]
 struct DeliveryLog {
-    /// The last owner of each shard that delivered it.
+    /// Last owner that delivered each shard.
     last: BTreeMap<LeaseKey, Delivered>,
-    /// The order in which readings began.
+    /// Order in which readers began.
     begun: Vec<String>,
-    /// What must not happen, and did.
+    /// Violations.
     wrong: Vec<String>,
 }
 
-/// What the last owner of a shard delivered.
+/// Deliveries of the last owner of a shard.
 #[derive(Clone)]
 struct Delivered {
     worker: String,
@@ -49,7 +49,7 @@ struct Delivered {
     last_ms: u64,
 }
 
-/// Notes, dropped by a panic, that there was one.
+/// Reports a panic when a panic drops it.
 pub(crate) struct PanicNote(DeliveryWatch, String);
 
 impl Drop for PanicNote {
@@ -61,15 +61,15 @@ impl Drop for PanicNote {
 }
 
 impl DeliveryWatch {
-    /// Somebody begins to read a shard.
+    /// Adds the start of a reader.
     pub(crate) fn began(&self, grip: &LeaseHandle<FaultyStore, Api>) -> PanicNote {
         let shard = grip.key().shard.to_string();
         self.log().begun.push(shard.clone());
         PanicNote(self.clone(), shard)
     }
 
-    /// A delivery under an older term than another's is one by a worker that has lost the lease. In
-    /// KCL's layout too: only Java's workers steal.
+    /// Adds a delivery. One under an older term than another's comes from a worker that has lost
+    /// the lease. This applies to KCL's layout too: only Java workers steal.
     pub(crate) fn delivered(&self, grip: &LeaseHandle<FaultyStore, Api>) {
         let mut log = self.log();
         let (lease, now_ms) = (grip.key(), self.clock.now_ms());
@@ -90,12 +90,12 @@ impl DeliveryWatch {
         log.last.insert(lease.clone(), Delivered { worker, term, first_ms, last_ms: now_ms });
     }
 
-    /// The row of a lease was removed by the test: terms begin anew with the next one.
+    /// Forgets a lease whose row the test removed: its terms begin again.
     pub(crate) fn forget(&self, lease: &LeaseKey) {
         self.log().last.remove(lease);
     }
 
-    /// Who last delivered a shard, and when.
+    /// Returns the worker that last delivered a shard, and when.
     pub(crate) fn last(&self, shard: &str) -> Option<(String, u64)> {
         self.log()
             .last
@@ -103,7 +103,7 @@ impl DeliveryWatch {
             .map(|last| (last.worker.clone(), last.last_ms))
     }
 
-    /// The shards in the order in which readings began.
+    /// Returns the shards in the order in which readers began.
     pub(crate) fn begun(&self) -> Vec<String> {
         self.log().begun.clone()
     }
@@ -114,12 +114,12 @@ impl DeliveryWatch {
     }
 
     fn log(&self) -> MutexGuard<'_, DeliveryLog> {
-        // A reader that panicked is noted, and must not hide what else went wrong.
+        // A reader that panicked is noted, and must not hide other violations.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One worker.
+/// A worker.
 pub(crate) struct TestWorker {
     pub(crate) coordinator: Coordinator<FaultyStore, Api>,
     pub(crate) store: FaultyStore,
@@ -128,7 +128,7 @@ pub(crate) struct TestWorker {
 }
 
 impl TestWorker {
-    /// How many leases it holds.
+    /// Returns the number of leases that it holds.
     pub(crate) fn holds(&self) -> usize {
         self.coordinator.leases().len()
     }
@@ -138,8 +138,8 @@ impl TestWorker {
     }
 }
 
-/// The world: one store, one stream. Dropped, it fails the test if somebody delivered what was not
-/// his, or panicked in a task of its own.
+/// One store and one stream. Dropping it fails the test if a worker delivered without owning the
+/// lease, or if a reader panicked in a task of its own.
 pub(crate) struct LeaseFleet {
     pub(crate) store: MemoryStore,
     pub(crate) engine: Arc<Engine>,
@@ -224,7 +224,7 @@ impl LeaseFleet {
         Ok(TestWorker { coordinator, store, manners, _readers: readers })
     }
 
-    /// Waits until something holds, by paused time, and says how long that took.
+    /// Waits until something holds, in paused time. Returns how long that took, in milliseconds.
     pub(crate) async fn until(&self, what: &str, within_ms: u64, holds: impl Fn() -> bool) -> u64 {
         let start = self.clock.now_ms();
         while !holds() {
@@ -251,7 +251,7 @@ impl LeaseFleet {
         self.table().leases(&StreamName::from(STREAM)).cloned().collect()
     }
 
-    /// How many events so far are of a kind.
+    /// Returns the number of matching events so far.
     pub(crate) fn count(&self, of: impl Fn(&LeaseEvent) -> bool) -> usize {
         self.events.lock().unwrap().iter().filter(|(_, event)| of(event)).count()
     }

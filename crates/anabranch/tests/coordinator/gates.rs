@@ -1,4 +1,4 @@
-//! When the children of a split or a merge may start.
+//! Conditions under which the children of a split or a merge may start.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -103,7 +103,7 @@ async fn a_merged_child_waits_for_the_slower_parent() {
 async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
     let fleet = LeaseFleet::native(1);
     fleet.split(0, HALF);
-    // The parent is past retention, but still within the service's memory of it.
+    // The parent lies before the start, and the service still lists it.
     let mut settings = LeaseFleet::settings("a");
     settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
     fleet.engine.clock().advance(5_000);
@@ -117,8 +117,8 @@ async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
     }
 }
 
-/// Shards 2 and 3 came from shard 0, which lies before the start and has no row. The start lists
-/// the shards twice; from then on every list meets this.
+/// Prepares shards 2 and 3 with the parent shard 0, which precedes the start and has no row. The
+/// start lists the shards twice; from then on every list meets this fault.
 fn gates_behind(effect: FaultEffect) -> (LeaseFleet, u64) {
     let fleet = LeaseFleet::native(2);
     fleet.split(0, HALF / 2);
@@ -163,7 +163,7 @@ async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open
         |worker: &TestWorker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
     fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
     assert!(matches!(a.stop(1_000).await, StopResult::Left));
-    // The gate of the children is being tried while the lease changes hands.
+    // The children are being checked while the lease changes hands.
     let b = fleet.try_worker(from_now("b")).await.unwrap();
     fleet.until("and by the next worker", 1_000, || holds_1(&b)).await;
     assert!(!started(&fleet, 2) && !started(&fleet, 3));
@@ -175,7 +175,7 @@ async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open
 async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_service_is_back() {
     let (fleet, down) = gates_behind(FaultEffect::InternalError);
     let a = fleet.try_worker(from_now("a")).await.unwrap();
-    // Long enough for pauses to grow as long as they ever do.
+    // Long enough for pauses to reach their maximum.
     fleet.pass(12 * LEASE_TIME_MS).await;
     assert_eq!(a.holds(), 1);
     assert!(fleet.engine.faults().remove(down));
@@ -185,7 +185,7 @@ async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_servic
 #[tokio::test(start_paused = true)]
 async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendants_alone() {
     let fleet = LeaseFleet::native(2);
-    // 0 became 2 and 3, 1 became 4 and 5, and both lie before the start.
+    // 0 was split into 2 and 3, 1 into 4 and 5, and both lie before the start.
     fleet.split(0, HALF / 2);
     fleet.split(1, HALF + HALF / 2);
     fleet.engine.clock().advance(5_000);

@@ -1,4 +1,4 @@
-//! KCL's layout: leases beat one by one, and what is not owned is taken as Java takes it.
+//! KCL's layout: leases are renewed one by one, and unowned ones are taken as Java does.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -38,7 +38,8 @@ async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 5_000, || a.holds() == 8).await;
         fleet.pass(30_000 + phase_ms).await;
-        // What is fetched takes four seconds, longer than a renewal is away.
+        // Draining the fetched records takes four seconds, longer than the time to the next
+        // renewal.
         a.manners.drain_ms.store(4_000, Ordering::Relaxed);
         let b = fleet.worker("b").await;
         let took = fleet.until("4 each", 9_000, || (a.holds(), b.holds()) == (4, 4)).await;
@@ -106,7 +107,7 @@ async fn a_lease_that_was_passed_to_a_dead_worker_is_taken_after_the_lease_time(
     fleet.until("a holds all again", LEASE_TIME_MS + 3_000, || a.holds() == 4).await;
 }
 
-/// A worker of Java that renews what it owns and takes nothing.
+/// Starts a Java worker that renews its leases and takes no others.
 async fn java(fleet: &LeaseFleet, leases: usize) -> JoinSet<()> {
     let java = WorkerId::from("ip-10-0-0-7:5b1a3c5e");
     for row in fleet.rows().into_iter().take(leases) {
@@ -159,7 +160,7 @@ async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_within_two_seconds() {
-    // The stop comes at any moment between two looks of the other worker.
+    // The stop comes at any moment between two polls of the other worker.
     for phase_ms in (0..4_000).step_by(370) {
         let fleet = LeaseFleet::new(Layout::Kcl, 4);
         let a = fleet.worker("a").await;
@@ -210,7 +211,7 @@ async fn a_table_is_read_as_often_as_its_store_suggests_whatever_waits() {
     let store = FaultyStore::new(fleet.store.clone()).with_look_ms(4_000);
     let a = fleet.worker_on(store, LeaseFleet::settings("a")).await.unwrap();
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
-    // A child whose parent is still read.
+    // A child whose parent is still being read.
     let child = NewLease {
         shard: id(2).as_str().into(),
         parents: vec![id(0).as_str().into()],
@@ -267,7 +268,7 @@ async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
     let fleet = LeaseFleet::new(Layout::Kcl, 2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
-    // About to move, it still takes leases as 2.x does.
+    // About to migrate, it still takes leases as 2.x does.
     a.store.survey.lock().unwrap().client_version = Some("CLIENT_VERSION_UPGRADE_FROM_2X".into());
     fleet.pass(300_000).await;
     assert_eq!(a.holds(), 2);
@@ -293,7 +294,8 @@ async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
     let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
     fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
-    // Of one stream's owners, a and b, Java would draw a. Of four it draws the last, of three too.
+    // Of the owners a and b of one stream, Java would draw a. Of four it draws the last, and of
+    // three too.
     let owners = |others: &[&str]| -> BTreeSet<String> {
         let ours = [a.coordinator.worker(), b.coordinator.worker()];
         ours.iter().map(WorkerId::as_str).chain(others.iter().copied()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! How often a worker reads the whole of KCL's table, whatever happens around it.
+//! Frequency at which a worker reads the whole of KCL's table, in various situations.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, TestWorker};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -7,14 +7,14 @@ use anabranch::lease::{LeaseStore, StopResult};
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseChange, Nonce, WorkerId, Write};
 use std::sync::atomic::Ordering;
 
-/// A worker whose store suggests a pause between two looks.
+/// Starts a worker whose store suggests a pause between two polls.
 async fn paced(fleet: &LeaseFleet, name: &str, look_ms: u64, lease_time_ms: u64) -> TestWorker {
     let store = FaultyStore::new(fleet.store.clone()).with_look_ms(look_ms);
     let settings = LeaseFleet::settings(name).with_lease_time_ms(lease_time_ms);
     fleet.worker_on(store, settings).await.unwrap()
 }
 
-/// How often a worker looks within a time.
+/// Returns how often a worker polls within a time.
 async fn looks(fleet: &LeaseFleet, worker: &TestWorker, within_ms: u64) -> u64 {
     let before = worker.store.looks();
     fleet.pass(within_ms).await;
@@ -27,8 +27,8 @@ fn asked(fleet: &LeaseFleet) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn leases_that_are_renewed_bring_no_look_forward() {
-    // The pause of the table, the lease time of the other worker, and the looks of two minutes. Two
-    // of them are the audits'.
+    // Poll interval of the table, lease time of the other worker, and maximum number of polls in
+    // two minutes. Two of them are the audits'.
     for (look_ms, other_ms, most) in [
         (80_000, LEASE_TIME_MS, 8),
         (15_000, LEASE_TIME_MS, 10),
@@ -102,7 +102,7 @@ async fn the_owner_drains_by_what_its_renewal_shows() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_of_a_hundred_leases_reads_three_units_a_second_in_all() {
     let fleet = LeaseFleet::new(Layout::Kcl, 100);
-    // What the store suggests for 100 leases, see `dynamodb_store/cost.rs`.
+    // The interval that the store suggests for 100 leases, see `dynamodb_store/cost.rs`.
     let a = paced(&fleet, "a", 1_698, LEASE_TIME_MS).await;
     fleet.until("a holds all", 5_000, || a.holds() == 100).await;
     fleet.pass(30_000).await;
@@ -113,7 +113,7 @@ async fn an_idle_worker_of_a_hundred_leases_reads_three_units_a_second_in_all() 
     assert!((2_500..=3_000).contains(&per_second), "{per_second} thousandths of a unit a second");
 }
 
-/// Two leases of `a` that a new worker has asked for, while `a` drains slowly.
+/// Returns a fleet in which a new worker has requested two leases of `a`, while `a` drains slowly.
 async fn asked_for_two(fleet: &LeaseFleet) -> (TestWorker, TestWorker) {
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
@@ -123,7 +123,7 @@ async fn asked_for_two(fleet: &LeaseFleet) -> (TestWorker, TestWorker) {
     (a, b)
 }
 
-/// The rows that a worker owns or is named on.
+/// Returns the number of rows that a worker owns or has requested.
 fn named(fleet: &LeaseFleet, id: &WorkerId) -> usize {
     let names = |row: &Lease| {
         let taker = HandOver::Requested { taker: id.clone() };
@@ -167,7 +167,7 @@ async fn a_lease_that_went_elsewhere_is_no_longer_asked_for() {
     let fleet = LeaseFleet::new(Layout::Kcl, 4);
     let (a, b) = asked_for_two(&fleet).await;
     drop(a);
-    // Of a worker of Java it steals nothing here, so that it holds nothing when it stops.
+    // It steals nothing from a Java worker here, so it holds nothing when it stops.
     let takes =
         |write: &Write| matches!(write, Write::Lease { change: LeaseChange::Take { .. }, .. });
     b.store.fail_if(takes);

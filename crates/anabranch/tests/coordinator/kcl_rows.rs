@@ -1,4 +1,4 @@
-//! Rows of KCL's table that lack a part: old versions wrote no hash range, and rows get lost.
+//! Incomplete tables of KCL: old versions wrote no hash range, and rows get lost.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
 use crate::troubled::FaultyStore;
@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 const HOUR_MS: u64 = 3_600_000;
 const QUARTER: u128 = 1 << 126;
 
-/// A fleet of old that was stopped: four rows, those of `rangeless` without their range. Then the
-/// stream is resharded, and the shards that were closed are trimmed.
+/// Prepares the table of a stopped fleet: four rows, those of `rangeless` without their range. Then
+/// the stream is resharded, and its closed shards are trimmed.
 async fn left_behind(
     rangeless: &[u32],
     reshard: impl Fn(&LeaseFleet),
@@ -44,7 +44,8 @@ fn ended(fleet: &LeaseFleet) -> Vec<String> {
     rows.iter().filter(|row| row.is_ended()).map(|row| row.key.shard.to_string()).collect()
 }
 
-/// Reads on after [`left_behind`]: exactly the shards `lost` end, and `read` are read.
+/// Starts a worker after [`left_behind`], and asserts that exactly the shards `lost` end and `read`
+/// are read.
 async fn check(rangeless: &[u32], reshard: impl Fn(&LeaseFleet), lost: &[u32], read: &[u32]) {
     let (fleet, store) = left_behind(rangeless, reshard).await;
     let b = fleet.worker_on(store, LeaseFleet::settings("b")).await.unwrap();
@@ -122,7 +123,7 @@ async fn merged_shards_without_ranges_are_lost_and_their_child_is_read() {
     check(&[0, 1, 2, 3], again, &[1, 2, 3], &[0, 5]).await;
 }
 
-/// A Java worker that takes a lease.
+/// Lets a Java worker take a lease.
 async fn taken_by(fleet: &LeaseFleet, java: &str, shard: u32) -> LeaseToken {
     let key = LeaseKey::new(STREAM, id(shard));
     let term = fleet.store.get(&key).await.unwrap().unwrap().term;
@@ -131,7 +132,7 @@ async fn taken_by(fleet: &LeaseFleet, java: &str, shard: u32) -> LeaseToken {
     taken.token().unwrap()
 }
 
-/// A Java worker that holds a lease and renews it.
+/// Starts a Java worker that holds a lease and renews it.
 async fn java(fleet: &LeaseFleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
     let mut hold = taken_by(fleet, name, shard).await;
     let (store, clock) = (fleet.store.clone(), fleet.clock.clone());
@@ -144,7 +145,7 @@ async fn java(fleet: &LeaseFleet, name: &str, shard: u32, hearts: &mut JoinSet<(
     });
 }
 
-/// The row of a shard is gone, in the native layout as if it had been finished.
+/// Deletes the row of a shard, in the native layout as if it had been finished.
 async fn delete(fleet: &LeaseFleet, shard: u32) {
     let key = LeaseKey::new(STREAM, id(shard));
     let row = fleet.store.get(&key).await.unwrap().unwrap();
@@ -182,7 +183,8 @@ async fn holes_are_repaired_beside_a_lost_shard_without_a_range() {
     fleet.until("b reads the rest", 60_000, || b.holds() == 3).await;
     delete(&fleet, 0).await;
     fleet.until("the hole is repaired", 300_000, || row(&fleet, 0).is_some()).await;
-    // The children get rows when their parent ends, and lose nothing by the start position.
+    // The children get rows when their parent ends, and the start position skips none of their
+    // records.
     assert_eq!((row(&fleet, 4), row(&fleet, 5)), (None, None));
     hearts.shutdown().await;
     fleet.until("the children are read", 300_000, || b.holds() == 5).await;
@@ -207,8 +209,8 @@ async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::ShardMissing { .. })), 0);
 }
 
-/// The merged shard of a parent that was lost was split and trimmed, before the other parent was
-/// read to its end.
+/// The merged shard of a lost parent was split and trimmed before the other parent was read to its
+/// end.
 #[tokio::test(start_paused = true)]
 async fn a_merged_shard_that_is_gone_is_not_waited_for() {
     let fleet = LeaseFleet::new(Layout::Kcl, 2);
@@ -260,7 +262,7 @@ async fn shards_that_wait_for_a_parents_row_list_the_stream_together() {
     assert_eq!(ended(&fleet), [id(2)]);
     let rules = fleet.engine.faults().list();
     let lists = rules.iter().find(|it| it.id == rule).unwrap().struck;
-    // One each 30 s, and the audits'.
+    // One every 30 s, and those of the audits.
     assert!((10..=18).contains(&lists), "{lists} lists in 300 s");
     *a.manners.held_up.lock().unwrap() = None;
     let begun = || fleet.watch.begun().contains(&id(6));
@@ -316,7 +318,7 @@ async fn the_removed_row_of_a_finished_child_does_not_come_back() {
     fleet.until("a reads the children", 60_000, || delivered(&fleet, &[1, 2])).await;
     fleet.split(1, QUARTER);
     fleet.until("and theirs", 60_000, || delivered(&fleet, &[3, 4])).await;
-    // KCL of before 1.14 and 2.3 removed it although the parent's row is there.
+    // KCL before 1.14 and 2.3 removed it although the parent's row is there.
     delete(&fleet, 1).await;
     fleet.pass(600_000).await;
     assert_eq!((row(&fleet, 1), row(&fleet, 0)), (None, Some(Position::ShardEnd)));
@@ -371,7 +373,7 @@ async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
     assert_eq!(row(&fleet, 0), Some(old), "the rows are left as they are");
 }
 
-/// A worker starts from these rows, and reads the shard that is left.
+/// Starts a worker on these rows, which must read the remaining shard.
 async fn starts_and_reads(fleet: &LeaseFleet, start: StartPosition, shard: u32) {
     let mut settings = LeaseFleet::settings("b");
     settings.streams = vec![StreamSettings { name: STREAM.into(), start }];

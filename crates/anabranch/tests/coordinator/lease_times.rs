@@ -6,14 +6,15 @@ use anabranch::event::LeaseEvent;
 use anabranch::lease::StopResult;
 use anabranch_model::lease::Layout;
 
-/// A lease time that lets a worker with [`LEASE_TIME_MS`] fence its owner between two beats.
+/// A lease time with which a worker with [`LEASE_TIME_MS`] could fence its owner between two
+/// heartbeats.
 const LONG_MS: u64 = 6 * LEASE_TIME_MS;
 
 async fn worker(fleet: &LeaseFleet, name: &str, lease_time_ms: u64) -> TestWorker {
     fleet.try_worker(LeaseFleet::settings(name).with_lease_time_ms(lease_time_ms)).await.unwrap()
 }
 
-/// No worker was fenced, expelled or lost a lease.
+/// Asserts that no worker was fenced or evicted, and that none lost a lease.
 fn nothing_was_lost(fleet: &LeaseFleet) {
     use LeaseEvent::{Evicted, LeaseLost, WorkerFenced};
     let events = fleet.events.lock().unwrap();
@@ -46,7 +47,7 @@ async fn a_silent_worker_keeps_its_leases_for_its_own_lease_time() {
         let silent = a.coordinator.leases();
         a.store.set(LinkFaults::Dead);
         let cut_ms = fleet.clock.now_ms();
-        // Its last beat came up to a third of its lease time before.
+        // Its last heartbeat arrived up to a third of its lease time before.
         let most_ms = of_silent_ms * 5 / 4;
         let took = fleet.until("b holds all", most_ms, || b.holds() == 4).await;
         assert!(took >= of_silent_ms / 2, "taken over after {took} ms");
@@ -73,8 +74,8 @@ async fn on_kcls_table_no_lease_of_a_healthy_worker_is_taken_whatever_its_lease_
     }
 }
 
-/// A rolling change of the lease time, there and back, with slow drains: each worker is replaced
-/// by one with the other lease time.
+/// A rolling change of the lease time and back, with slow drains: each worker is replaced by one
+/// with the other lease time.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_change_of_the_lease_time_costs_nothing() {
     rolling_change(Layout::Native).await;
@@ -95,7 +96,7 @@ async fn rolling_change(layout: Layout) {
     fleet.until("3 each", 10_000, || level(&workers)).await;
     for (round, lease_time_ms) in [(2, LEASE_TIME_MS), (3, LONG_MS)] {
         for name in ["a", "b", "c"] {
-            // Long enough for the shorter lease time to be over between two beats of the longer.
+            // Long enough for the shorter lease time to end between two heartbeats of the longer.
             fleet.pass(LONG_MS).await;
             let old = workers.remove(0);
             old.manners.drain_ms.store(2_000, std::sync::atomic::Ordering::Relaxed);
@@ -112,7 +113,7 @@ async fn rolling_change(layout: Layout) {
     assert!((0..9).all(reads), "every shard is delivered");
 }
 
-/// A worker that crashed and starts again with a shorter lease time waits for its former self.
+/// A worker that crashed and starts again with a shorter lease time waits for its predecessor.
 #[tokio::test(start_paused = true)]
 async fn a_restart_under_the_same_name_waits_for_the_lease_time_of_the_crashed_one() {
     let fleet = LeaseFleet::native(2);

@@ -1,4 +1,4 @@
-//! What a fleet of coordinators promises, on paused time, the memory store and the local stream.
+//! Guarantees of a fleet of coordinators, on paused time, the memory store and the local stream.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

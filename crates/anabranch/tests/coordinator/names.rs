@@ -1,4 +1,4 @@
-//! A stream that is named by its name and by its ARN is one stream.
+//! A stream that is identified by its name or by its ARN is one stream.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker};
 use anabranch::lease::{
@@ -18,7 +18,7 @@ fn settings(worker: &str, streams: &[&str]) -> CoordinatorSettings {
 }
 
 impl LeaseFleet {
-    /// How many rows lie under a name.
+    /// Returns the number of rows under a name.
     fn rows_under(&self, name: &str) -> usize {
         self.table().leases(&StreamName::from(name)).count()
     }

@@ -1,4 +1,4 @@
-//! Whoever runs the shards of one worker: it delivers a tick at a time, and the fleet keeps watch.
+//! Reader of the shards of one worker: delivers at each tick, and reports to the fleet's watch.
 
 use crate::fleet::{Api, DeliveryWatch};
 use crate::troubled::FaultyStore;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How readers behave.
+/// Behavior of the readers.
 #[derive(Debug, Default)]
 pub(crate) struct ReaderBehavior {
-    /// How long a drain takes, in milliseconds.
+    /// Duration of a drain, in milliseconds.
     pub(crate) drain_ms: AtomicU64,
-    /// The shard whose handler can't be stopped, or `all`.
+    /// Shard whose handler cannot be stopped, or `all`.
     pub(crate) stuck: Mutex<Option<String>>,
-    /// The shard whose end was read while its last records are still being handled.
+    /// Shard whose end was read while its last records are still being handled.
     pub(crate) held_up: Mutex<Option<String>>,
-    /// The shards that fail at once.
+    /// Shards that fail at once.
     pub(crate) failing: Mutex<Option<String>>,
 }
 
@@ -30,7 +30,7 @@ impl ReaderBehavior {
     }
 }
 
-/// Runs every grip that arrives.
+/// Runs a reader for every lease handle that arrives.
 pub(crate) async fn run(
     mut grips: mpsc::Receiver<LeaseHandle<FaultyStore, Api>>,
     api: Arc<Api>,
@@ -110,7 +110,7 @@ async fn read(
     }
 }
 
-/// The children of a shard that is closed. The tests put no records.
+/// Returns the children of a closed shard. The tests put no records.
 async fn at_end(
     grip: &LeaseHandle<FaultyStore, Api>,
     api: &Api,

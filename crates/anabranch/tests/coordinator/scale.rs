@@ -1,4 +1,5 @@
-//! Large streams that were resharded: every gate of a first start needs proof.
+//! Large streams that were resharded: at a first start, every child shard needs a proof that its
+//! parents have ended.
 
 use crate::fleet::{LeaseFleet, STREAM, id};
 use crate::troubled::FaultyStore;
@@ -14,13 +15,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How long each call of the store takes.
+/// Duration of each call of the store, in milliseconds.
 const CALL_MS: u64 = 4;
 
-/// When grips came, in milliseconds since the first worker started.
+/// Arrival times of lease handles, in milliseconds since the first worker started.
 type HandleTimes = Arc<Mutex<Vec<u64>>>;
 
-/// Where the shards of a stream came from.
+/// Origin of the shards of a stream.
 #[derive(Clone, Copy)]
 enum ShardOrigin {
     /// Two from each split.
@@ -29,7 +30,7 @@ enum ShardOrigin {
     Merged,
 }
 
-/// A stream of so many shards.
+/// Creates a stream of `shards` shards.
 fn stream(shards: u32) -> Engine {
     let options = EngineOptions { shard_limit: u32::MAX, ..EngineOptions::instant() };
     let engine = Engine::new(options, anabranch_local::Clock::manual(1_700_000_000_000));
@@ -42,7 +43,7 @@ fn stream(shards: u32) -> Engine {
     engine
 }
 
-/// A stream of so many open shards, each of which came from a merge.
+/// Creates a stream of `shards` open shards, each of which came from a merge.
 fn merged_stream(shards: u32) -> Engine {
     let engine = stream(2 * shards);
     for pair in 0..shards {
@@ -56,7 +57,7 @@ fn merged_stream(shards: u32) -> Engine {
     engine
 }
 
-/// A stream of so many open shards, each of which came from a split.
+/// Creates a stream of `shards` open shards, each of which came from a split.
 fn split_stream(shards: u32) -> Engine {
     let parents = shards / 2;
     let engine = stream(parents);
@@ -72,7 +73,7 @@ fn split_stream(shards: u32) -> Engine {
     engine
 }
 
-/// Holds each grip that comes.
+/// Holds each lease handle that arrives.
 async fn hold_all(
     mut grips: mpsc::Receiver<LeaseHandle<FaultyStore, LocalKinesis>>,
     came: HandleTimes,
@@ -85,7 +86,7 @@ async fn hold_all(
     }
 }
 
-/// Starts workers on an empty store and checks when the first and the last shard is handed out, and
+/// Starts workers on an empty store. Checks when the first and the last shard is handed out, and
 /// how many single rows are read for it.
 async fn check(born: ShardOrigin, shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
     let engine = Arc::new(match born {

@@ -1,4 +1,4 @@
-//! How a fleet shares the leases, and what happens when a worker falls silent.
+//! Distribution of the leases in a fleet, and the effects of a silent worker.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -120,7 +120,8 @@ async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
     fleet.until("a delivers", 2_000, || fleet.watch.last(&id(0)).is_some()).await;
     a.store.set(LinkFaults::RepliesSlow);
     fleet.pass(5 * LEASE_TIME_MS).await;
-    // The line dies when a beat has just been answered, two seconds after it was applied.
+    // The connection breaks when a heartbeat has just been answered, two seconds after it was
+    // applied.
     let counter = || fleet.table().workers().next().unwrap().counter;
     let before = counter();
     fleet.until("a beat is applied", LEASE_TIME_MS, || counter() > before).await;
@@ -162,7 +163,7 @@ async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
     fleet.until("s is shared or b's", LEASE_TIME_MS, || held().1 > 0).await;
     assert_eq!(a.coordinator.remove_stream(&STREAM.into(), 5_000).await, []);
     fleet.until("s is b's", LEASE_TIME_MS / 2, || held() == (2, 2)).await;
-    // What a had asked for before, and b had begun to pass.
+    // The state in which a had requested the lease before, and b had begun to pass it.
     let (row, taker) = (fleet.rows().remove(0), a.coordinator.worker());
     let name = LeaseChange::RequestHandOver { taker: taker.clone(), term: row.term };
     let name = Write::lease(&row.key, name, Nonce(1));
@@ -174,7 +175,7 @@ async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
     let owner = Some(b.coordinator.worker());
     let is_b = || fleet.rows().iter().all(|row| row.owner == owner);
     fleet.until("b has it again", 3 * LEASE_TIME_MS, || is_b() && held() == (2, 2)).await;
-    // In the end nobody looks at it any more, and the other stream is read on.
+    // In the end it is not read any more, and the other stream is read on.
     fleet.pass(3 * LEASE_TIME_MS).await;
     assert!(is_b() && held() == (2, 2));
 }
@@ -184,7 +185,7 @@ async fn a_take_that_is_answered_after_its_stream_was_removed_is_given_back_unre
     let fleet = LeaseFleet::native(2);
     let store = FaultyStore::new(fleet.store.clone());
     let a = fleet.worker_on(store.clone(), LeaseFleet::settings("a")).await.unwrap();
-    // What is written is there at once, and its answer comes two seconds later.
+    // Writes are applied at once, and their replies arrive two seconds later.
     store.set(LinkFaults::RepliesSlow);
     let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
     fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
@@ -219,7 +220,7 @@ async fn heavy_and_light_leases_are_exchanged_where_weights_count() {
             let write = hold.checkpoint_at_rate(at.clone(), at, None, Some(rate), Nonce(1));
             assert!(fleet.store.write(&write).await.unwrap().is_done());
         }
-        // No version moves with a checkpoint: the rates are seen with the next full list.
+        // No version changes with a checkpoint: the rates are seen with the next full list.
         fleet.pass(120_000).await;
         let leases = a.coordinator.leases();
         let left = leases.iter().filter(|lease| heavy.contains(lease)).count();

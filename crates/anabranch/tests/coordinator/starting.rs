@@ -1,4 +1,4 @@
-//! What has to be true before a worker takes anything.
+//! Preconditions for a worker to take leases.
 
 use crate::fleet::{LeaseFleet, STREAM};
 use crate::troubled::{FaultyStore, LinkFaults};
@@ -32,7 +32,7 @@ async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it
     assert!(matches!(died, Err(CoordinatorStartError::Store(_))));
     assert_eq!(fleet.rows().len(), 3);
     assert!(!synced(&fleet), "no mark before the last row");
-    // The next one has its own trouble after the rows, before the mark.
+    // The next one fails after the rows, before the stream is marked as synced.
     let store = FaultyStore::new(fleet.store.clone());
     store.fail_if(|write| matches!(write, Write::Stream { .. }));
     assert!(fleet.worker_on(store, LeaseFleet::settings("b")).await.is_err());
@@ -80,7 +80,7 @@ async fn an_idle_worker_looks_as_often_as_the_store_suggests_or_as_it_was_told()
         let looks = store.looks() - before;
         assert!(expected.contains(&looks), "{suggested}, {told:?}: {looks} looks in a minute");
     };
-    // The audit looks now and then too.
+    // The audit polls now and then too.
     check(500, None, 100..126).await;
     check(2_000, None, 26..36).await;
     check(2_000, Some(500), 100..126).await;
@@ -116,7 +116,7 @@ async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
     assert!(error.to_string().contains("stream s was deleted and created again"), "{error}");
 }
 
-/// A fleet whose streams are CREATING and UPDATING until the clock is moved.
+/// Creates a fleet whose streams are CREATING and UPDATING until the clock is advanced.
 fn slow(layout: Layout) -> LeaseFleet {
     let mut fleet = LeaseFleet::new(layout, 1);
     let slow = EngineOptions {
@@ -175,7 +175,7 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
         fleet.until("a holds all", 20_000, || a.holds() == 2).await;
         let _: StopResult = a.stop(1_000).await;
         fleet.split(0, 1 << 100);
-        // The clock stands still, so the change does not come to an end.
+        // The clock does not advance, so the change does not complete.
         let start = tokio::time::timeout(Duration::from_mins(10), fleet.worker("b"));
         let b = start.await.expect("it does not wait for that end");
         fleet.until("b holds the children too", 20_000, || b.holds() >= 3).await;

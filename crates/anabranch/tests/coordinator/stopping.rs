@@ -1,4 +1,4 @@
-//! How a worker stops, and how leases are handed over.
+//! Stopping a worker, and handing over its leases.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, TestWorker, id};
 use crate::troubled::LinkFaults;
@@ -87,7 +87,8 @@ async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_leaves_in_the_middle_of_a_beat() {
-    // A beat comes about every three seconds and takes two here, so most stops meet one.
+    // A heartbeat is due about every three seconds and takes two here, so most stops coincide with
+    // one.
     for drain_ms in (0..8_000).step_by(500) {
         let fleet = LeaseFleet::native(1);
         let a = fleet.worker("a").await;
@@ -103,7 +104,7 @@ async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
     for layout in [Layout::Native, Layout::Kcl] {
         let fleet = LeaseFleet::new(layout, 2);
         let a = fleet.worker("a").await;
-        // What is written is there at once, and its answer comes two seconds later.
+        // Writes are applied at once, and their replies arrive two seconds later.
         a.store.set(LinkFaults::RepliesSlow);
         let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
         fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
@@ -113,10 +114,10 @@ async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
     }
 }
 
-/// What is wrong with a store while a worker stops, and how long before it went wrong.
+/// Faults of a store while a worker stops, and how long they have lasted, in milliseconds.
 const AWAY: [(LinkFaults, u64); 7] = [
     (LinkFaults::Dead, 0),
-    // A beat is on its way, and its row is locked.
+    // A heartbeat is in flight, and its row is locked.
     (LinkFaults::Dead, 25_000),
     (LinkFaults::Throttled, 0),
     (LinkFaults::Throttled, 25_000),
@@ -125,10 +126,10 @@ const AWAY: [(LinkFaults, u64); 7] = [
     (LinkFaults::RepliesSlow, 0),
 ];
 const GRACE_MS: u64 = 200;
-/// The grace and one call of the store.
+/// The grace period and one call of the store.
 const STOPS_WITHIN_MS: u64 = GRACE_MS + 3_000;
 
-/// A worker with a long lease time that reads two shards and whose store is away.
+/// Returns a worker with a long lease time that reads two shards and whose store is unreachable.
 async fn cut_off(
     fleet: &LeaseFleet,
     lease_time_ms: u64,
@@ -172,7 +173,7 @@ async fn a_stream_is_removed_within_the_grace_and_one_call_however_dead_the_stor
         let took_ms = fleet.clock.now_ms() - start_ms;
         assert!(took_ms <= STOPS_WITHIN_MS, "{away:?}: {took_ms} ms");
         println!("{away:?}: {took_ms} ms, {} leases left", left.len());
-        // The worker lives on, and its row says what it reads once the store is back.
+        // The worker continues, and its row says which streams it reads once the store is back.
         a.store.set(LinkFaults::Good);
         let reads = || fleet.table().workers().next().unwrap().reads.clone();
         fleet.until("the row says so", 30_000, || reads() == Some(vec![])).await;

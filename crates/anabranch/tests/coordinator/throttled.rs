@@ -1,4 +1,4 @@
-//! Fleets that start together on a store with little room for writes.
+//! Fleets that start together on a store with little write capacity.
 
 use crate::fleet::{LeaseFleet, TestWorker};
 use crate::troubled::{Capacity, FaultyStore, LinkFaults};
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
-/// Starts workers together, and checks that they own all shards in the end and that none was evicted.
+/// Starts workers together, and checks that they own all shards in the end and that none was
+/// evicted.
 async fn check(shards: i64, workers: u32, units_per_second: u32) {
     let fleet = LeaseFleet::native(shards);
     let capacity = Capacity::new(units_per_second);
@@ -24,7 +25,7 @@ async fn check(shards: i64, workers: u32, units_per_second: u32) {
     }
     let running = starts.join_all().await;
     let owned = || running.iter().map(TestWorker::holds).sum::<usize>();
-    // All rows are made and taken, each in a transaction of two units.
+    // All rows are created and taken, each in a transaction of two units.
     let needs_ms = u64::try_from(shards).unwrap() * 4_000 / u64::from(units_per_second);
     let all = usize::try_from(shards).unwrap();
     while owned() < all {
@@ -47,20 +48,20 @@ async fn check(shards: i64, workers: u32, units_per_second: u32) {
     assert_eq!(fleet.count(evicted), 0, "workers were evicted");
 }
 
-/// A tenth of a partition of DynamoDB, for a twentieth of 10,000 shards and a tenth of 100 workers.
+/// A tenth of a DynamoDB partition, for a twentieth of 10,000 shards and a tenth of 100 workers.
 #[tokio::test(start_paused = true)]
 async fn a_mass_start_on_a_throttled_store_evicts_no_worker() {
     check(500, 10, 100).await;
 }
 
-/// Heartbeats take a third of what there is.
+/// Heartbeats take a third of the capacity.
 #[tokio::test(start_paused = true)]
 async fn a_mass_start_of_many_workers_on_a_throttled_store_evicts_no_worker() {
     check(100, 20, 20).await;
 }
 
-/// Heartbeats are read apart from the leases, so throttled lists hide no worker that died. Lists that
-/// are throttled are asked for less and less often.
+/// Heartbeats are read separately from the leases, so throttled lists hide no dead worker.
+/// Throttled lists are requested less and less often.
 #[tokio::test(start_paused = true)]
 async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
     let fleet = LeaseFleet::native(8);
@@ -77,8 +78,7 @@ async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
     assert!(lists - before <= 12, "{} lists of a throttled partition", lists - before);
 }
 
-/// A worker whose lists are throttled learns from the writes that are refused, and does not send them
-/// again.
+/// A worker whose lists are throttled learns from refused writes, and does not send them again.
 #[tokio::test(start_paused = true)]
 async fn workers_whose_lists_are_throttled_ask_once_for_what_others_took() {
     const WORKERS: usize = 6;

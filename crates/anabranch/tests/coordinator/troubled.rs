@@ -1,4 +1,4 @@
-//! The memory store behind a line that can be cut, slowed down or made to lose replies.
+//! The memory store behind a connection that can be cut, slowed down or made to lose replies.
 
 use anabranch::lease::{LeaseStore, MemoryStore, StoreError, StorePoll};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is wrong with the line of one worker.
+/// Fault of the connection of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkFaults {
     Good,
     /// Every call is throttled.
     Throttled,
-    /// Every call is swallowed: no answer, nothing applied.
+    /// Every call is lost: not applied and not answered.
     Dead,
-    /// Writes are not applied, and nobody says so. Reads pass.
+    /// Writes are not applied and not answered. Reads pass.
     RequestsLost,
     /// Writes are applied, but the reply is lost.
     RepliesLost,
@@ -29,53 +29,53 @@ pub(crate) enum LinkFaults {
     RepliesSlow,
 }
 
-/// Which writes a test wants to strike.
+/// Selects the writes that a test wants to fail.
 type WriteRule = Box<dyn Fn(&Write) -> bool + Send>;
 
 #[derive(Clone)]
 pub(crate) struct FaultyStore {
     inner: MemoryStore,
     line: Arc<Mutex<LinkFaults>>,
-    /// Writes that fail for good, as if their worker had died before them.
+    /// Writes that fail for good, as if their worker had crashed before them.
     fatal: Arc<Mutex<Option<WriteRule>>>,
-    /// The shards whose rows make no sense.
+    /// Shards whose rows are unreadable.
     unreadable: Arc<Mutex<BTreeSet<String>>>,
-    /// The name of the worker whose row makes no sense.
+    /// Name of the worker whose row is unreadable.
     unreadable_worker: Arc<Mutex<Option<String>>>,
-    /// The shards whose rows have no hash range, as old versions of KCL leave them.
+    /// Shards whose rows have no hash range, as old versions of KCL leave them.
     rangeless: Arc<Mutex<BTreeSet<String>>>,
-    /// What is to be seen on the table.
+    /// Reported state of KCL's table.
     pub(crate) survey: Arc<Mutex<KclProbe>>,
-    /// The pause between two looks that the store suggests.
+    /// Pause between two polls that the store suggests, in milliseconds.
     look_ms: u64,
-    /// How long each call takes, in milliseconds.
+    /// Duration of each call, in milliseconds.
     call_ms: u64,
-    /// For how long lists lack the changes of a version that a look has shown, and what they lack
-    /// them from.
+    /// Delay with which lists show the changes of a version after a poll has shown it, in
+    /// milliseconds, and the old rows.
     late_ms: u64,
     late: Arc<Mutex<StaleRows>>,
-    /// How often a worker looked.
+    /// Number of polls.
     looks: Arc<AtomicU64>,
-    /// How often it read a single row of a lease, and how often all of a stream.
+    /// Number of reads of a single lease row, and of lists of a stream.
     reads: Arc<[AtomicU64; 2]>,
-    /// What reads have cost on KCL's table, in thousandths of a read unit.
+    /// Cost of reads on KCL's table, in thousandths of a read unit.
     milliunits: Arc<AtomicU64>,
-    /// Whether lists are throttled, and nothing else is.
+    /// True while lists, and nothing else, are throttled.
     lists_throttled: Arc<AtomicBool>,
-    /// How many writes the partition of the application has room for, if there is a limit.
+    /// Write capacity of the application's partition, if limited.
     capacity: Option<Capacity>,
-    /// What a worker said about its start, before it listed any lease.
+    /// Start positions that a worker reported before it listed any lease.
     pub(crate) starts: Arc<Mutex<Vec<(StreamName, StartPosition)>>>,
 }
 
-/// The write units of one partition, as DynamoDB counts them on that of the application: one for a
-/// heartbeat, two for the part of the version in a transaction, none for a checkpoint.
+/// Write units of one partition, as DynamoDB counts them on that of the application: one for a
+/// heartbeat, two for the version's part of a transaction, none for a checkpoint.
 #[derive(Clone)]
 pub(crate) struct Capacity {
     units_per_second: f64,
     /// Units that are left, and when they were counted.
     left: Arc<Mutex<(f64, Instant)>>,
-    /// How many writes were throttled.
+    /// Number of throttled writes.
     pub(crate) throttled: Arc<AtomicU64>,
 }
 
@@ -86,7 +86,7 @@ impl Capacity {
         Self { units_per_second, left, throttled: Arc::default() }
     }
 
-    /// Takes the units of a write, if they are there.
+    /// Takes the units of a write, if available. Returns true if they were.
     fn takes(&self, write: &Write) -> bool {
         let units = match write {
             Write::Lease { change: LeaseChange::Checkpoint { .. }, .. } => 0.0,
@@ -106,7 +106,7 @@ impl Capacity {
     }
 }
 
-/// Rows as they were before the version moved.
+/// Rows before the last change of the version.
 #[derive(Default)]
 struct StaleRows {
     version: Option<u64>,
@@ -142,24 +142,24 @@ impl FaultyStore {
         }
     }
 
-    /// Each call takes so long, in milliseconds.
+    /// Sets the duration of each call, in milliseconds.
     pub(crate) fn with_call_ms(self, call_ms: u64) -> Self {
         Self { call_ms, ..self }
     }
 
-    /// Writes share this room with those of other workers.
+    /// Shares the write capacity with other workers.
     pub(crate) fn with_capacity(self, capacity: Capacity) -> Self {
         Self { capacity: Some(capacity), ..self }
     }
 
-    /// How often the worker read a single row of a lease, and how often all of a stream.
+    /// Returns the number of reads of a single lease row, and of lists of a stream.
     pub(crate) fn reads(&self) -> [u64; 2] {
         [&self.reads[0], &self.reads[1]].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// What the worker's reads have cost on KCL's table, in thousandths of a read unit: 90 for each
-    /// row of a consistent scan, half of that for one that may be a moment old, and 1,000 for a row
-    /// that is read by itself.
+    /// Returns the cost of the worker's reads on KCL's table, in thousandths of a read unit: 90 for
+    /// each row of a consistent scan, half of that for an eventually consistent one, and 1,000 for
+    /// a single row.
     pub(crate) fn milliunits(&self) -> u64 {
         self.milliunits.load(Ordering::Relaxed)
     }
@@ -170,22 +170,22 @@ impl FaultyStore {
         self.milliunits.fetch_add(rows * milliunits, Ordering::Relaxed);
     }
 
-    /// Lists show the changes of a version so much later than a look shows the version.
+    /// Delays the changes of a version in lists by `late_ms` after a poll shows the version.
     pub(crate) fn with_late_lists(self, late_ms: u64) -> Self {
         Self { late_ms, ..self }
     }
 
-    /// The store suggests another pause between two looks.
+    /// Sets the suggested pause between two polls, in milliseconds.
     pub(crate) fn with_look_ms(self, look_ms: u64) -> Self {
         Self { look_ms, ..self }
     }
 
-    /// How often the worker has looked.
+    /// Returns how often the worker has polled.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// The table has no room for lists, or has it again.
+    /// Starts or stops throttling lists.
     pub(crate) fn throttle_lists(&self, throttled: bool) {
         self.lists_throttled.store(throttled, Ordering::Relaxed);
     }
@@ -194,17 +194,17 @@ impl FaultyStore {
         *self.line.lock().unwrap() = line;
     }
 
-    /// From now on, writes for which `rule` holds are refused with an error that nobody retries.
+    /// Refuses writes for which `rule` holds with a permanent error.
     pub(crate) fn fail_if(&self, rule: impl Fn(&Write) -> bool + Send + 'static) {
         *self.fatal.lock().unwrap() = Some(Box::new(rule));
     }
 
-    /// From now on, the rows of these shards make no sense, and no others.
+    /// Makes the rows of these shards unreadable, and all others readable.
     pub(crate) fn make_unreadable(&self, shards: impl IntoIterator<Item = String>) {
         *self.unreadable.lock().unwrap() = shards.into_iter().collect();
     }
 
-    /// From now on, the row of the worker of this name makes no sense.
+    /// Makes the row of the worker with this name unreadable.
     pub(crate) fn make_worker_unreadable(&self, name: Option<&str>) {
         *self.unreadable_worker.lock().unwrap() = name.map(str::to_owned);
     }
@@ -221,12 +221,12 @@ impl FaultyStore {
         Err(StoreError::UnreadableRow { store, row, detail: "by the test".into() })
     }
 
-    /// From now on, the rows of these shards have no hash range until one is noted.
+    /// Hides the hash ranges in the rows of these shards until one is stored.
     pub(crate) fn forget_ranges(&self, shards: impl IntoIterator<Item = String>) {
         self.rangeless.lock().unwrap().extend(shards);
     }
 
-    /// A row as this store shows it.
+    /// Returns a row as this store shows it.
     fn shown(&self, mut lease: Lease) -> Lease {
         if self.rangeless.lock().unwrap().contains(lease.key.shard.as_str()) {
             lease.range = None;
@@ -243,7 +243,7 @@ impl FaultyStore {
 
     async fn through(&self) -> Result<LinkFaults, StoreError> {
         let line = *self.line.lock().unwrap();
-        // Even a good line takes a moment.
+        // Even a good connection takes a moment.
         tokio::time::sleep(Duration::from_millis(self.call_ms)).await;
         match line {
             LinkFaults::Good

@@ -1,4 +1,4 @@
-//! Rows that can't be read: each is reported once, and stops nothing but its shard.
+//! Unreadable rows: each is reported once, and blocks nothing but its shard.
 
 use crate::fleet::{LEASE_TIME_MS, LeaseFleet, STREAM, id};
 use crate::troubled::FaultyStore;
@@ -26,7 +26,7 @@ async fn a_first_start_makes_the_other_rows_beside_one_that_makes_no_sense() {
     for layout in [Layout::Native, Layout::Kcl] {
         let fleet = LeaseFleet::new(layout, 3);
         let first = FaultyStore::new(fleet.store.clone());
-        // The first worker dies as it makes row 2.
+        // The first worker crashes as it creates row 2.
         first.fail_if(|write| {
             let of_2 = |key: &LeaseKey| key.shard.as_str() == id(2);
             matches!(write, Write::Lease { key, change: LeaseChange::Create(_), .. } if of_2(key))
@@ -65,7 +65,7 @@ async fn a_new_worker_starts_beside_a_row_that_makes_no_sense() {
     }
 }
 
-/// A row of a worker that can't be read says nothing about the worker, who may beat.
+/// An unreadable row of a worker says nothing about the worker, which may send heartbeats.
 #[tokio::test(start_paused = true)]
 async fn a_live_worker_whose_row_others_cant_read_keeps_its_leases() {
     let fleet = LeaseFleet::native(4);
@@ -82,7 +82,7 @@ async fn a_live_worker_whose_row_others_cant_read_keeps_its_leases() {
     fleet.until("b has all", 2 * LEASE_TIME_MS, || b.holds() == 4).await;
 }
 
-/// The row of a child makes no sense: it is there, so the parent can end.
+/// The row of a child is unreadable: it exists, so the parent can end.
 #[tokio::test(start_paused = true)]
 async fn a_parent_ends_beside_a_child_row_that_makes_no_sense() {
     for layout in [Layout::Native, Layout::Kcl] {
@@ -101,7 +101,7 @@ async fn a_parent_ends_beside_a_child_row_that_makes_no_sense() {
     }
 }
 
-/// Audits that see what they can't repair come less often.
+/// Audits that find only problems that they cannot repair become less frequent.
 #[tokio::test(start_paused = true)]
 async fn audits_that_repair_nothing_become_rare() {
     let fleet = LeaseFleet::new(Layout::Kcl, 2);
@@ -114,7 +114,7 @@ async fn audits_that_repair_nothing_become_rare() {
     let row = fleet.store.get(&key).await.unwrap().unwrap();
     let delete = Write::lease(&key, LeaseChange::Delete { term: row.term }, Nonce(1));
     assert!(fleet.store.write(&delete).await.unwrap().is_done());
-    // The row can't be made again.
+    // The row cannot be created again.
     let of_2 = id(2);
     a.store.fail_if(move |write| {
         let lost = |key: &LeaseKey| key.shard.as_str() == of_2;
@@ -124,8 +124,8 @@ async fn audits_that_repair_nothing_become_rare() {
     let failed = || fleet.count(|event| matches!(event, LeaseEvent::StreamCallFailed { .. }));
     let before = failed();
     fleet.pass(60 * MINUTE_MS).await;
-    // Two at each audit, for a lost child and for a hole. Six times as many would be the pace of an
-    // audit that has just found something.
+    // Two at each audit, for a lost child and for a hole in the hash range. Six times as many would
+    // be the pace of an audit that has just found something.
     let repairs = failed() - before;
     assert!((100..160).contains(&repairs), "{repairs} in an hour");
     drop(a);

@@ -1,6 +1,6 @@
-//! Calls of a stream that a test's own client passes on unchanged.
+//! Stream calls that a test client passes on unchanged.
 
-/// Within an `impl StreamApi`: these calls go to the field as they are.
+/// Generates, within an `impl StreamApi`, calls that are passed to the field unchanged.
 macro_rules! delegate {
     ($to:ident:) => {};
     ($to:ident: describe $($rest:ident)*) => {

@@ -1,4 +1,4 @@
-//! One row that can't be read stops nothing but its shard.
+//! One unreadable row blocks nothing but its shard.
 
 use crate::bad_row::{self, BAD};
 use crate::server::{Server, client};

@@ -1,4 +1,4 @@
-//! What leases cost on DynamoDB: calls and capacity units, as the service counts them.
+//! Cost of leases on DynamoDB: calls and capacity units, as the service counts them.
 
 use crate::server::Server;
 use anabranch::lease::stores::dynamodb::{KclStreamId, StoreUsage};
@@ -41,7 +41,7 @@ fn create(i: u32) -> Write {
 fn take(i: u32, taker: u64) -> Write {
     let key = LeaseKey { stream: "orders".into(), shard: ShardId::from_index(i) };
     let change = LeaseChange::Take { taker: worker(taker), term: 0 };
-    // Nonces are random where they count.
+    // Nonces are random in production.
     Write::lease(&key, change, Nonce(u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7))
 }
 
@@ -60,7 +60,7 @@ async fn done(store: &DynamoDbStore, write: Write) {
     assert!(outcome.is_done(), "{write:?}: {outcome:?}");
 }
 
-/// Every taker has a store of its own, as in a process of its own.
+/// Takes the leases concurrently, with a separate store for each worker, as in separate processes.
 async fn takes_at_once(server: &Server) -> u64 {
     let mut tasks = JoinSet::new();
     for taker in 0..WORKERS {
@@ -75,7 +75,7 @@ async fn takes_at_once(server: &Server) -> u64 {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// An idle fleet of ten workers with a hundred leases.
+/// Measures the cost of an idle fleet of ten workers with a hundred leases.
 async fn costs(server: Server) {
     let store = DynamoDbStore::native(&server.config(), "leases");
     store.prepare().await.expect("a table");
@@ -110,7 +110,7 @@ async fn costs(server: Server) {
     assert_eq!((list.reads, list.writes), (1, 0));
 }
 
-/// What a look at KCL's table of a hundred leases costs, and how often it comes.
+/// Measures the cost and the frequency of polls of KCL's table with a hundred leases.
 async fn kcl_costs(server: Server) {
     let config = server.config();
     let identify =
@@ -152,7 +152,7 @@ async fn kcl_costs(server: Server) {
             store.list(stream).await.expect("the rows");
         }
         let audit = since(before, store.usage());
-        // As the coordinator spaces audits, but for an eighth that it draws.
+        // As the coordinator spaces audits, except for a random eighth.
         let audit_ms =
             (store.poll_interval() * 20 * (1 + streams.len() as u64)).max(60_000) * 15 / 16;
         println!("an audit: {audit:?}, each {audit_ms} ms");

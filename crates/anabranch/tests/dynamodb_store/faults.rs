@@ -1,4 +1,4 @@
-//! What the store makes of a service that fails: never a guess, and words that help.
+//! The store's reaction to a failing service: never a guess, and helpful messages.
 
 use crate::server::{Server, config_for};
 use crate::wire::{FaultyProxy, RequestFault};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A server, a wire to it, and a store at its end with one lease that `a` owns under term 1.
+/// A server, a proxy before it, and a store behind the proxy with one lease that `a` owns under
+/// term 1.
 struct StoreScenario {
     server: Server,
     wire: FaultyProxy,
@@ -109,7 +110,7 @@ fn note() -> Write {
     Write::stream(&"s".into(), StreamChange::NoteStart { t0_ms: 1, created_ms: 5 })
 }
 
-/// Writes that the scene's rows allow, and the operation that carries each out.
+/// Returns writes that the scenario's rows allow, with the operation that carries each out.
 fn writes(layout: Layout) -> Vec<(&'static str, Write)> {
     match layout {
         Layout::Native => vec![
@@ -137,7 +138,7 @@ async fn a_write_whose_reply_is_lost_is_unknown_and_found_by_reading_back() {
             let scene = StoreScenario::new(layout).await;
             scene.wire.next(operation, RequestFault::LoseReply);
             assert_eq!(scene.write(&write).await, WriteOutcome::Unknown, "{write:?}");
-            // A row of KCL does not say who made it, and whoever did, it is there.
+            // A row of KCL does not say who created it; it exists in any case.
             let create = matches!(&write, Write::Lease { change: LeaseChange::Create(_), .. });
             let void = create && layout == Layout::Kcl;
             let expected = if void { Resolution::NotApplied } else { Resolution::Applied };
@@ -172,14 +173,15 @@ async fn a_take_whose_row_can_not_be_read_after_it_is_unknown() {
     assert_eq!(scene.resolve(&take("b", 1)).await, Resolution::Applied);
 }
 
-/// The row of a take is read after it. Others may have written meanwhile.
+/// Takes the lease while the read of the row after the take is delayed, so that another write can
+/// come first.
 async fn take_and_meanwhile(meanwhile: Write) -> WriteOutcome {
     let scene = StoreScenario::new(Layout::Native).await;
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     scene.wire.next("GetItem", RequestFault::Hold(Arc::clone(&here), Arc::clone(&go)));
     let other = async {
         here.notified().await;
-        // Past the wire, so that this one is not held.
+        // Bypasses the proxy, so that this one is not held.
         let other = DynamoDbStore::native(&scene.server.config(), "leases");
         assert!(other.write(&meanwhile).await.expect("an outcome").is_done());
         go.notify_one();
@@ -205,7 +207,7 @@ async fn a_conflict_with_a_write_in_progress_is_tried_again_and_loses_nothing() 
     let scene = StoreScenario::new(Layout::Native).await;
     let conflict = || RequestFault::cancelled("None", "TransactionConflict");
     scene.wire.next("TransactWriteItems", conflict());
-    // Where both happen, the condition is asked again once the other write is over.
+    // If both happen, the condition is checked again once the other write is over.
     scene.wire.next(
         "TransactWriteItems",
         RequestFault::cancelled("ConditionalCheckFailed", "TransactionConflict"),
@@ -236,7 +238,7 @@ async fn a_refusal_without_its_row_is_explained_by_reading_it() {
                 ("UpdateItem", RequestFault::error(400, "ConditionalCheckFailedException", "no"))
             }
         };
-        // The row would let it pass, so it is sent again.
+        // The row would allow it, so it is sent again.
         scene.wire.next(operation, refusal.clone());
         assert!(scene.write(&take("a", 1)).await.is_done(), "{layout:?}");
         scene.wire.next(operation, refusal);
@@ -315,7 +317,7 @@ async fn a_store_that_can_not_ask_says_why() {
     }
 }
 
-/// What the service says of continuous backups.
+/// Returns the service's reply about continuous backups.
 fn backups(recovery: &str) -> RequestFault {
     let body = format!(
         r#"{{"ContinuousBackupsDescription":{{"ContinuousBackupsStatus":"ENABLED",
@@ -338,7 +340,7 @@ async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
         )
     };
     let denied = RequestFault::error(400, "AccessDeniedException", "no policy allows it");
-    // A first start that is denied says so, and a later one that still is goes on without.
+    // A first start that is denied fails, and a later one that is still denied goes on without.
     for step in [("DescribeContinuousBackups", backups("DISABLED")), (update, denied.clone())] {
         wire.next(step.0, step.1);
     }
@@ -347,7 +349,7 @@ async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
     wire.next("DescribeContinuousBackups", denied);
     store.prepare().await.expect("it starts");
     assert_eq!(wire.left(), 0);
-    // What was missed is made up for, however long the service takes to allow it.
+    // The missing setting is applied later, however long the service takes to allow it.
     for _ in 0..2 {
         wire.next("DescribeContinuousBackups", backups("DISABLED"));
         wire.next(update, early());
@@ -356,7 +358,7 @@ async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
     wire.next(update, backups("ENABLED"));
     store.prepare().await.expect("it starts");
     assert_eq!(wire.left(), 0);
-    // Whoever switches them off after that is not asked again.
+    // If an operator switches them off after that, they are not switched on again.
     wire.next("DescribeContinuousBackups", backups("DISABLED"));
     store.prepare().await.expect("it starts");
     assert_eq!(wire.left(), 1, "asked for backups that an operator may have switched off");
@@ -376,7 +378,7 @@ async fn backups_of_a_new_table_of_kcl_are_switched_on_although_a_first_attempt_
     let error = store.prepare().await.expect_err("no answer");
     assert!(error.is_retryable(), "{error}");
     assert_eq!(wire.left(), 0);
-    // An attempt that is given up half-way does not count either.
+    // An interrupted attempt does not count either.
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     wire.next("DescribeContinuousBackups", RequestFault::Hold(here.clone(), go));
     tokio::select! {
@@ -438,7 +440,7 @@ async fn a_global_table_is_refused_unless_one_region_writes() {
         wire.next("DescribeTable", table());
         let error = store.prepare().await.expect_err(said).to_string();
         assert!(error.contains(said) && error.contains("?one-region"), "{error}");
-        // The real table, for what comes after its description.
+        // The real table, for the calls after its description.
         store.prepare().await.expect("a table of one region");
         wire.next("DescribeTable", table());
         store.with_one_writing_region().prepare().await.expect("it was said that it is safe");

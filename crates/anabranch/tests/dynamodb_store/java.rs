@@ -1,4 +1,4 @@
-//! Java's KCL on our rows, and we on its.
+//! Java's KCL on rows of this library, and this library on rows of KCL.
 
 use crate::server::{JAVAS_KEY, Server};
 use anabranch::lease::stores::dynamodb::KclStreamId;
@@ -36,7 +36,7 @@ fn new_lease(index: u32, parents: &[&str], checkpoint: Position) -> Write {
     new.create(&"orders".into(), Nonce(1))
 }
 
-/// Three leases, one of them taken, checkpointed and noted on.
+/// Creates three leases, one of them taken, with a checkpoint and its children noted.
 async fn make_rows(store: &DynamoDbStore) {
     let done = async |write: Write| {
         let outcome = store.write(&write).await.expect("an outcome");

@@ -1,4 +1,4 @@
-//! Rows as Java's KCL writes them: read, written by us, and nothing lost.
+//! Rows as Java's KCL writes them: read and written by this library, without losing anything.
 
 use crate::server::{Server, client};
 use anabranch::lease::stores::dynamodb::KclStreamId;
@@ -35,7 +35,7 @@ fn row(attributes: &[(&str, AttributeValue)]) -> Item {
     attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
-/// What every version writes.
+/// Returns the attributes that every version writes.
 fn base(key: &str) -> Item {
     row(&[
         ("leaseKey", s(key)),
@@ -70,7 +70,7 @@ fn kcl_3(key: &str) -> Item {
     with(kcl_2(key), &more)
 }
 
-/// Things that no version writes today.
+/// Returns attributes that no version writes today.
 fn unknown() -> Vec<(&'static str, AttributeValue)> {
     vec![
         ("later", AttributeValue::M(row(&[("a", AttributeValue::Bool(true)), ("b", n("1.5"))]))),
@@ -79,7 +79,7 @@ fn unknown() -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// Items in a form that ignores the order inside sets, which DynamoDB does not keep.
+/// Formats an item independently of the order inside sets, which DynamoDB does not keep.
 fn plain(item: &Item) -> BTreeMap<String, String> {
     let sorted = |names: &Vec<String>| {
         let mut names = names.clone();
@@ -151,10 +151,10 @@ fn at(sub: u64) -> Position {
     Position::At { sequence: SEQUENCE.parse().expect("digits"), sub }
 }
 
-/// A write of ours, the attributes that it sets, and those that it removes.
+/// A write of this library, the attributes that it sets, and those that it removes.
 type Step = (LeaseChange, Vec<(&'static str, AttributeValue)>, &'static [&'static str]);
 
-/// Every write that an owner makes in the life of a lease.
+/// Returns every kind of write that an owner makes on a lease.
 fn steps() -> Vec<Step> {
     const ME: &str = "rust-worker";
     let counter = |digits| ("leaseCounter", n(digits));
@@ -216,8 +216,8 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-/// Reads a row and makes every write of ours on it; each attribute that KCL's own write leaves
-/// alone must come out as it went in.
+/// Reads a row and applies every write to it. Each attribute that KCL's own write leaves alone must
+/// remain unchanged.
 async fn round_trip(server: Server, multi: bool, item: Item, expected: &Lease) {
     let table = Table::new(server, multi).await;
     let mut item = with(item, &unknown());
@@ -256,7 +256,7 @@ fn whole_lease() -> Lease {
     }
 }
 
-/// Each version's row, the mode of its table, and the lease that it is.
+/// Returns a row of each version, whether its table is multi-stream, and the expected lease.
 fn fixtures() -> Vec<(&'static str, bool, Item, Lease)> {
     let multi_key = format!("{STREAM}:{SHARD}");
     let multi = [("streamName", s(STREAM)), ("shardId", s(SHARD))];
@@ -356,7 +356,7 @@ async fn rows_that_are_no_leases_are_left_alone_and_broken_ones_are_named() {
     let mut no_time = base("shardId-000000000003");
     no_time.insert("checkpoint".into(), s("AT_TIMESTAMP"));
     table.put(no_time).await;
-    // The key of a lease under something else: there may be a reader all the same.
+    // A lease key with another entity type: its shard may have a reader all the same.
     let other = [("leaseKey", s("shardId-000000000004")), ("entityType", s("NOT_YET_INVENTED"))];
     table.put(row(&other)).await;
 
@@ -368,7 +368,7 @@ async fn rows_that_are_no_leases_are_left_alone_and_broken_ones_are_named() {
     assert_eq!(left_out, expected);
     let recent = store.list_recent(&["orders".into()]).await.expect("a list");
     assert_eq!(recent[&"orders".into()], listing);
-    // Who asks for such a row by name must not take it for a missing one.
+    // A read of such a row by name must not report it as missing.
     for shard in ["shardId-000000000002", "Leader"] {
         let error = store.get(&LeaseKey::new("orders", shard)).await.expect_err(shard);
         assert!(error.to_string().contains(shard), "{error}");
@@ -392,8 +392,8 @@ async fn a_timestamp_comes_from_the_applications_own_start() {
     };
     let store = table.store.clone().with_start(StartPosition::AtTimestamp(1_234));
     assert_eq!(read(&store).await, Position::AtTimestamp(1_234));
-    // A consumer says where it starts, also through the store of any kind, and what helps to read
-    // a row stays.
+    // A consumer reports its start position, also through `AnyStore`. A timestamp that helps to
+    // read rows is kept when a later start position has none.
     let any = AnyStore::from(table.store.clone());
     for start in [StartPosition::AtTimestamp(5_678), StartPosition::Latest] {
         any.note_start(&"orders".into(), start);
@@ -429,7 +429,7 @@ async fn a_row_at_latest_keeps_the_moment_that_it_stands_for_where_java_reads_pa
     };
     let ours = with(counted("42"), &[("anabranchLatestMillis", n("1700000000123"))]);
     assert_eq!(plain(&table.raw(SHARD).await), plain(&ours));
-    // It goes with LATEST, and with a word that LATEST is meant anew.
+    // It is removed together with LATEST, and when LATEST is requested again.
     for (to, text) in [(at(2), SEQUENCE), (Position::Latest, "LATEST")] {
         table.put(ours.clone()).await;
         table.done(checkpoint(if to == at(2) { moment } else { to }, to, 42)).await;
@@ -440,7 +440,7 @@ async fn a_row_at_latest_keeps_the_moment_that_it_stands_for_where_java_reads_pa
         let done = [("checkpoint", s(text)), ("checkpointSubSequenceNumber", n(&sub.to_string()))];
         assert_eq!(plain(&table.raw(SHARD).await), plain(&with(counted("43"), &done)));
     }
-    // Where Java has checkpointed since, it says nothing, and our next checkpoint removes it.
+    // After a checkpoint by Java, it is ignored, and our next checkpoint removes it.
     let placed = |sub| [("checkpoint", s(SEQUENCE)), ("checkpointSubSequenceNumber", n(sub))];
     table.put(with(ours, &placed("2"))).await;
     assert_eq!(table.lease().await.checkpoint, at(2));

@@ -1,4 +1,4 @@
-//! The servers that the store is held against: one that is embedded, one that Amazon wrote.
+//! The servers that the store is tested against: the embedded one, and Amazon's DynamoDB Local.
 
 use anabranch_local::Local;
 use aws_sdk_dynamodb::Client;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 /// The folder with `DynamoDBLocal.jar`; set by `cargo xtask test`.
 const FOLDER: &str = "ANABRANCH_DYNAMODB_LOCAL";
-/// The port of one that runs already and that all tests share; set by `cargo xtask test`.
+/// The port of a running server that all tests share; set by `cargo xtask test`.
 const PORT: &str = "ANABRANCH_DYNAMODB_LOCAL_PORT";
-/// Whose tables the Java program of the tests looks at.
+/// The access key whose tables the Java program of the tests reads.
 pub(crate) const JAVAS_KEY: &str = "local";
 
 /// A DynamoDB without tables. Dropping it ends it.
@@ -28,15 +28,15 @@ impl Server {
         Self::Embedded(Local::start().await.expect("a local stream"))
     }
 
-    /// DynamoDB Local, or `None` where it is not installed; then the test says that it is skipped.
-    /// Tables belong to an access key, so a test has its own, also on a server that others use.
+    /// Starts DynamoDB Local, or returns `None` and prints a line if it is not installed. Tables
+    /// belong to an access key, so each test has its own, even on a shared server.
     pub(crate) async fn java(test: &str) -> Option<Self> {
         static USERS: AtomicU32 = AtomicU32::new(0);
         let user = USERS.fetch_add(1, Ordering::Relaxed);
         Self::java_as(test, format!("test{}n{user}", std::process::id())).await
     }
 
-    /// The same, with the tables of a given access key.
+    /// Does the same, with the tables of a given access key.
     pub(crate) async fn java_as(test: &str, key: impl Into<String>) -> Option<Self> {
         if let Some(port) = std::env::var(PORT).ok().and_then(|port| port.parse().ok()) {
             return Some(Self::Java(DynamoDbLocal { process: None, port, key: key.into() }));
@@ -63,7 +63,8 @@ impl Server {
     }
 }
 
-/// A configuration for a server on this machine, without an HTTP client: the store brings its own.
+/// Returns a configuration for a server on this machine, without an HTTP client: the store brings
+/// its own.
 pub(crate) fn config_for(endpoint: &str) -> SdkConfig {
     config_as("local", endpoint)
 }
@@ -77,17 +78,17 @@ fn config_as(key: &str, endpoint: &str) -> SdkConfig {
         .build()
 }
 
-/// A client of the SDK, to look at rows as they are.
+/// Returns a client of the SDK, to read raw rows.
 pub(crate) fn client(config: &SdkConfig) -> Client {
     let http = aws_smithy_http_client::Builder::new().build_http();
     Client::new(&config.to_builder().http_client(http).build())
 }
 
-/// DynamoDB Local. A process of one's own is stopped by its pid when this is dropped.
+/// DynamoDB Local. Dropping it kills its own process by pid.
 pub(crate) struct DynamoDbLocal {
     process: Option<Child>,
     port: u16,
-    /// Whose tables are seen.
+    /// Access key whose tables are visible.
     key: String,
 }
 

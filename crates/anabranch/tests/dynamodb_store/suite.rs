@@ -1,4 +1,4 @@
-//! The suite that every store has to pass, unchanged.
+//! The conformance suite that every store must pass, unchanged.
 
 use crate::server::Server;
 use crate::table_per_stream::TablePerStream;
@@ -7,7 +7,7 @@ use anabranch::lease::{DynamoDbStore, conformance};
 use anabranch_model::ids::StreamName;
 use std::time::Duration;
 
-/// Longer than any busy machine takes: a call that is given up is neither done nor refused.
+/// Longer than a call takes on any busy machine: a call that times out is neither done nor refused.
 const PATIENT: Duration = Duration::from_mins(2);
 
 fn identify(stream: &StreamName) -> Option<KclStreamId> {

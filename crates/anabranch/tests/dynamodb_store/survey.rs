@@ -1,4 +1,4 @@
-//! What a survey sees of a fleet of KCL 3.x, in its table and in the one beside it.
+//! Detection of a fleet of KCL 3.x, from its lease table and the one beside it.
 
 use crate::server::{Server, client};
 use crate::wire::{FaultyProxy, RequestFault};
@@ -35,7 +35,7 @@ async fn put_lease(client: &Client, counter: u32) {
     put(client, "app", &row).await;
 }
 
-/// The leader's lock and the version, by the key of the table that they are in.
+/// Writes the leader's lock and the version, under the key attribute of their table.
 async fn put_kcl_3(client: &Client, table: &str, key: &str, heartbeat: &str) {
     let lock = [
         (key, s("Leader")),

@@ -1,4 +1,5 @@
-//! A single-stream table has room for one stream, and the suite uses many: one table for each.
+//! A store with one table for each stream: a single-stream table holds one, and the suite uses
+//! many.
 
 use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;

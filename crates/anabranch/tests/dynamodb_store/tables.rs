@@ -1,4 +1,4 @@
-//! Tables: made as asked for, and left alone where they are somebody else's.
+//! Tables: created as requested, and left alone if they belong to another application.
 
 use crate::server::{Server, client};
 use anabranch::lease::stores::dynamodb::Billing;

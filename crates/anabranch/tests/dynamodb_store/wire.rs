@@ -1,4 +1,4 @@
-//! A wire between the store and a server that misbehaves on request.
+//! A proxy between the store and a server that misbehaves on request.
 
 use crate::server::config_for;
 use aws_types::SdkConfig;
@@ -10,29 +10,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// What happens to a request.
+/// Fault of a request.
 #[derive(Clone)]
 pub(crate) enum RequestFault {
     /// It never arrives.
     LoseRequest,
-    /// It is carried out, and nobody hears of it.
+    /// It is carried out, and its reply is lost.
     LoseReply,
     /// It is answered without being carried out.
     Answer(u16, String),
-    /// Nothing: what comes next in the script comes after it.
+    /// No fault: the next entry of the script applies to a later request.
     Pass,
-    /// It waits: the first notice says that it is here, the second lets it pass.
+    /// It is held: the first `Notify` reports its arrival, the second lets it pass.
     Hold(Arc<Notify>, Arc<Notify>),
 }
 
 impl RequestFault {
-    /// An error as the service words it.
+    /// Returns an error as the service words it.
     pub(crate) fn error(status: u16, code: &str, message: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
         Self::Answer(status, format!(r#"{{"__type":"{kind}","message":"{message}"}}"#))
     }
 
-    /// A transaction that was cancelled, with a reason for each of its two items.
+    /// Returns a cancelled transaction, with a reason for each of its two items.
     pub(crate) fn cancelled(first: &str, second: &str) -> Self {
         let kind = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
         let reason = |code| format!(r#"{{"Code":"{code}"}}"#);
@@ -46,10 +46,10 @@ impl RequestFault {
 
 type FaultScript = Arc<Mutex<VecDeque<(&'static str, RequestFault)>>>;
 
-/// The wire. Dropping it cuts it.
+/// The proxy. Dropping it closes its connections.
 pub(crate) struct FaultyProxy {
     address: SocketAddr,
-    /// What is still to happen: to the next request of this operation, in this order.
+    /// Pending faults: each applies to the next request of its operation, in this order.
     script: FaultScript,
     #[expect(dead_code, reason = "held, so that the tasks live as long")]
     tasks: JoinSet<()>,
@@ -69,12 +69,12 @@ impl FaultyProxy {
         config_for(&format!("http://{}", self.address))
     }
 
-    /// Lets something happen to the next request of an operation.
+    /// Adds a fault for the next request of an operation.
     pub(crate) fn next(&self, operation: &'static str, mischief: RequestFault) {
         self.script.lock().expect("nobody panics with it").push_back((operation, mischief));
     }
 
-    /// What has not happened yet.
+    /// Returns the number of faults that have not occurred yet.
     pub(crate) fn left(&self) -> usize {
         self.script.lock().expect("nobody panics with it").len()
     }
@@ -90,7 +90,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, script: FaultScript) 
     }
 }
 
-/// Relays one connection until somebody closes it or the script cuts it.
+/// Relays one connection until either side closes it or the script cuts it.
 async fn relay(mut client: TcpStream, server: SocketAddr, script: FaultScript) -> Option<()> {
     let mut upstream = TcpStream::connect(server).await.ok()?;
     loop {
@@ -124,7 +124,7 @@ async fn relay(mut client: TcpStream, server: SocketAddr, script: FaultScript) -
     }
 }
 
-/// What the script has for this request.
+/// Removes and returns the scripted fault for this request.
 fn due(request: &[u8], script: &FaultScript) -> Option<RequestFault> {
     let head = String::from_utf8_lossy(request).to_lowercase();
     let mut script = script.lock().expect("nobody panics with it");
@@ -133,7 +133,7 @@ fn due(request: &[u8], script: &FaultScript) -> Option<RequestFault> {
     if head.contains(&target) { script.pop_front().map(|(_, mischief)| mischief) } else { None }
 }
 
-/// One HTTP/1.1 message with its body.
+/// Reads one HTTP/1.1 message with its body.
 async fn message(from: &mut TcpStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {

@@ -14,7 +14,7 @@ const APPLICATION: &str = "exactly-once";
 const EFFECT: &str = "INSERT INTO effect (key, number) VALUES ($1, $2)";
 const EFFECTS: &str = "SELECT key, number FROM effect ORDER BY id";
 
-/// A transaction of a book.
+/// A transaction of an effects table.
 pub(crate) type EffectsTransaction<B> = sqlx::Transaction<'static, <B as EffectsTable>::Database>;
 
 /// A table of effects beside the leases.
@@ -32,10 +32,10 @@ pub(crate) trait EffectsTable: Clone + Send + Sync + 'static {
         number: i64,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// Every effect, in the order of the rows.
+    /// Returns every effect, in the order of the rows.
     fn effects(&self) -> impl Future<Output = Vec<(String, i64)>> + Send;
 
-    /// Waits until there are so many effects.
+    /// Waits until there are `count` effects.
     async fn until(&self, count: usize) {
         for _ in 0..600 {
             if self.effects().await.len() >= count {
@@ -46,7 +46,7 @@ pub(crate) trait EffectsTable: Clone + Send + Sync + 'static {
         panic!("{} effects of {count}", self.effects().await.len());
     }
 
-    /// Every record of `keys` keys has had its effect once, and each key's in order.
+    /// Asserts that every record of `keys` keys has had its effect once, and in order for each key.
     async fn check(&self, keys: usize, each: usize) {
         let mut next: BTreeMap<String, i64> = BTreeMap::new();
         for (key, number) in self.effects().await {
@@ -59,7 +59,7 @@ pub(crate) trait EffectsTable: Clone + Send + Sync + 'static {
     }
 }
 
-/// A book in PostgreSQL.
+/// An effects table in PostgreSQL.
 #[derive(Clone)]
 pub(crate) struct PostgresEffects {
     url: String,
@@ -67,7 +67,7 @@ pub(crate) struct PostgresEffects {
 }
 
 impl PostgresEffects {
-    /// A fresh one.
+    /// Creates a new one.
     pub(crate) async fn new(server: &Server) -> Self {
         let book = Self::open(&server.fresh_database()).await;
         let table = "CREATE TABLE effect (id bigserial, key text, number bigint)";
@@ -75,7 +75,7 @@ impl PostgresEffects {
         book
     }
 
-    /// One that is there.
+    /// Opens an existing one.
     pub(crate) async fn open(url: &str) -> Self {
         Self { url: url.to_owned(), pool: PgPool::connect(url).await.unwrap() }
     }
@@ -111,7 +111,7 @@ impl EffectsTable for PostgresEffects {
     }
 }
 
-/// A book in a SQLite file.
+/// An effects table in a SQLite file.
 #[derive(Clone)]
 pub(crate) struct SqliteEffects {
     path: String,
@@ -119,7 +119,7 @@ pub(crate) struct SqliteEffects {
 }
 
 impl SqliteEffects {
-    /// A fresh one.
+    /// Creates a new one.
     pub(crate) async fn new(folder: &Path) -> Self {
         let book = Self::open(folder.join("leases.db").to_str().unwrap()).await;
         let table = "CREATE TABLE effect (id INTEGER PRIMARY KEY, key TEXT, number INTEGER)";
@@ -127,7 +127,7 @@ impl SqliteEffects {
         book
     }
 
-    /// One that is there.
+    /// Opens an existing one.
     pub(crate) async fn open(path: &str) -> Self {
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
         let pool = SqlitePool::connect_with(options.busy_timeout(Duration::from_secs(10)));
@@ -148,7 +148,7 @@ impl EffectsTable for SqliteEffects {
     }
 
     async fn begin(&self) -> Result<EffectsTransaction<Self>, HandlerError> {
-        // A transaction that reads first can't be sure to write.
+        // A transaction that reads first cannot be sure that it may write.
         Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?)
     }
 

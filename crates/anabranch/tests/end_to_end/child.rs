@@ -1,4 +1,5 @@
-//! A worker in a process of its own: this test binary again, told by its environment to read.
+//! A worker in a process of its own: this test binary, with environment variables that make it
+//! read.
 
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::SqliteStore;
@@ -6,16 +7,16 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// The file of leases; only the child's environment has it.
+/// The file of leases; set only in the child's environment.
 pub(crate) const LEASES: &str = "ANABRANCH_TEST_LEASES";
-/// The file that all workers write their deliveries to, so that there is one order of them.
+/// The file to which all workers write their deliveries, so that they have one order.
 pub(crate) const LOG: &str = "ANABRANCH_TEST_LOG";
-/// The worker's name, which stands behind each of its deliveries.
+/// The worker's name, which is written after each of its deliveries.
 pub(crate) const NAME: &str = "ANABRANCH_TEST_NAME";
 /// The stream to read.
 pub(crate) const STREAM: &str = "ANABRANCH_TEST_STREAM";
 
-/// Runs in the child only: writes each record down, and ends as the consumer does.
+/// Runs in the child only: logs each record, and ends as the consumer does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let (Ok(leases), Ok(stream)) = (std::env::var(LEASES), std::env::var(STREAM)) else { return };
@@ -28,7 +29,7 @@ async fn child() {
         .with_settings(|settings| settings.lease_time = 3_000)
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
-            // One write, so that a line is never cut by a kill.
+            // One write, so that a kill never truncates a line.
             let written = (&*log).write_all(format!("{key} {data} {name}\n").as_bytes());
             std::future::ready(written.map_err(HandlerError::from))
         })

@@ -1,5 +1,5 @@
-//! Effects exactly once: with processes that are killed over and over, with transactions that are
-//! rolled back or whose answer is lost, and with an owner that freezes inside of one.
+//! Effects exactly once: with processes that are killed repeatedly, with transactions that are
+//! rolled back or whose reply is lost, and with an owner that freezes inside of one.
 
 use crate::book::{EffectsTable, PostgresEffects, SqliteEffects};
 use crate::fleet::{KEYS, ProcessFleet};
@@ -18,19 +18,19 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The address of the book; only the child's environment has it.
+/// The address of the effects table; set only in the child's environment.
 const BOOK: &str = "ANABRANCH_TEST_BOOK";
 
-/// How a call of the handler ends its transaction.
+/// End of the transaction of one handler call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TransactionEnd {
     /// It commits.
     Commit,
-    /// It rolls back, and says so.
+    /// It rolls back, and returns an error.
     RollBack,
-    /// It rolls back, and says that all is well.
+    /// It rolls back, and returns `Ok`.
     RollBackQuietly,
-    /// It commits, and takes it for a failure, as after an answer that was lost.
+    /// It commits, and returns an error, as after a lost reply.
     LoseTheAnswer,
     /// It never calls `batch.commit`.
     ForgetToCommit,
@@ -40,7 +40,7 @@ enum TransactionEnd {
     Hang,
 }
 
-/// What the calls of a handler do, the last for ever.
+/// Outcomes of the next handler calls. All later calls commit.
 #[derive(Clone)]
 struct HandlerScript(Arc<Mutex<Vec<TransactionEnd>>>);
 
@@ -59,7 +59,7 @@ impl HandlerScript {
     }
 }
 
-/// Notes each record in the book, and ends the transaction as the script says.
+/// Adds each record to the effects table, and ends the transaction as the script says.
 async fn handle<B: EffectsTable>(
     book: B,
     script: HandlerScript,
@@ -114,7 +114,7 @@ async fn run<B: EffectsTable>(
         .unwrap();
 }
 
-/// Runs in the child only: notes each record in the book until it is killed.
+/// Runs in the child only: adds each record to the effects table until it is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Ok(address) = std::env::var(BOOK) else { return };
@@ -127,7 +127,7 @@ async fn child() {
     }
 }
 
-/// Kills one of two workers again and again while records come and the stream is resharded.
+/// Kills one of two workers repeatedly while records arrive and the stream is resharded.
 async fn kill_loop(book: impl EffectsTable, address: String) {
     let mut fleet = ProcessFleet::start(Transport::Http, 2).await;
     let names = ["a", "b"];
@@ -174,7 +174,7 @@ async fn in_sqlite_each_effect_is_stored_once_though_workers_are_killed_again_an
     Box::pin(kill_loop(book, address)).await;
 }
 
-/// Transactions that end in every way, with one lane and with several.
+/// Runs transactions with every kind of end, with one lane and with several.
 async fn in_every_way<B: EffectsTable>(book: B, lanes: usize) {
     use TransactionEnd::{Commit, ForgetToCommit, LoseTheAnswer, Panic, RollBack, RollBackQuietly};
     let mut fleet = ProcessFleet::start(Transport::Http, 1).await;
@@ -198,7 +198,7 @@ async fn in_every_way<B: EffectsTable>(book: B, lanes: usize) {
     assert!(script.is_over(), "every way was tried");
     stop.cancel();
     worker.join_next().await.unwrap().unwrap();
-    // Another worker goes on behind it, with another number of lanes.
+    // Another worker continues behind it, with another number of lanes.
     let (script, stop) = (HandlerScript::of(&[LoseTheAnswer, RollBack]), CancellationToken::new());
     worker.spawn(run(book.clone(), script, fleet.kinesis(), 3 - lanes.min(2), stop.clone()));
     fleet.rounds(5).await;
@@ -222,7 +222,7 @@ async fn in_sqlite_a_batch_is_done_if_its_transaction_was_stored_and_comes_again
     Box::pin(in_every_way(SqliteEffects::new(folder.path()).await, 1)).await;
 }
 
-/// Puts records of one key into a stream in process, with these numbers.
+/// Puts records of one key, with these numbers, into a stream in process.
 fn put(engine: &Engine, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let data = number.to_string();
@@ -263,7 +263,7 @@ async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_
     let mut worker = JoinSet::new();
     worker.spawn(consumer.run_until(async move { asked.cancelled().await }));
     book.until(5).await;
-    // The next read gives these together with those that the dropped call has stored.
+    // The next read returns these together with those that the dropped call has stored.
     put(&engine, 5..8);
     book.until(8).await;
     stop.cancel();
@@ -271,14 +271,14 @@ async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_
     book.check(1, 8).await;
 }
 
-/// Where an owner stands still between `batch.commit` and `COMMIT`.
+/// Controls an owner that is frozen between `batch.commit` and `COMMIT`.
 #[derive(Default)]
 struct FreezePoint {
-    /// It does.
+    /// True once it is frozen.
     stands: AtomicBool,
-    /// It may go on.
+    /// Set to true to let it continue.
     goes_on: AtomicBool,
-    /// Whether its transaction was stored then.
+    /// True if its transaction was committed afterwards.
     stored: Mutex<Option<bool>>,
 }
 
@@ -300,8 +300,8 @@ impl FreezePoint {
         Ok(stored?)
     }
 
-    /// Runs an owner on a thread of its own, which its handler blocks: its heart, its fetches and
-    /// all else of it stand still, as in a process that was stopped.
+    /// Runs an owner on a thread of its own, which its handler blocks: its heartbeats, its fetches
+    /// and everything else stop, as in a stopped process.
     fn run(self: Arc<Self>, url: &str, kinesis: AwsKinesis) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -320,7 +320,8 @@ impl FreezePoint {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };
-            // Its leases are lost, and that is what it says or not, as the stop finds them.
+            // Its leases are lost. The result may or may not say so, depending on when the stop
+            // comes.
             let _: Result<(), _> = consumer.run_until(judged).await;
         });
     }
@@ -341,7 +342,7 @@ async fn an_owner_frozen_inside_its_transaction_keeps_nobody_from_its_shard() {
     let (script, stop) = (HandlerScript::of(&[]), CancellationToken::new());
     let mut worker = JoinSet::new();
     worker.spawn(run(book.clone(), script, fleet.kinesis(), 1, stop.clone()));
-    // The frozen one never goes on before the other has done everything.
+    // The frozen owner never continues before the other has done everything.
     book.until(2 * KEYS).await;
     freeze.goes_on.store(true, Ordering::SeqCst);
     tokio::task::spawn_blocking(move || owner.join().unwrap()).await.unwrap();

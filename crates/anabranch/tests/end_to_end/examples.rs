@@ -1,4 +1,5 @@
-//! The examples, each as a process: they print every record, each key in order, and stop in order.
+//! The examples, each as a process: they print every record, each key in order, and stop
+//! gracefully.
 
 use crate::fleet::{KEYS, ProcessFleet};
 use crate::network::Transport;
@@ -22,7 +23,7 @@ mod shard_streams;
 #[path = "../../examples/tail.rs"]
 mod tail;
 
-/// Which example to run; only the child's environment has it.
+/// The example to run; set only in the child's environment.
 const EXAMPLE: &str = "ANABRANCH_TEST_EXAMPLE";
 
 /// Runs in the child only.
@@ -53,7 +54,7 @@ fn forced(error: &RunError) -> bool {
     matches!(error, RunError::Forced)
 }
 
-/// A consumer whose handler never ends.
+/// Runs a consumer whose handler never ends.
 async fn stubborn() -> Result<(), HandlerError> {
     let kinesis = anabranch::stream::aws::from_env().await?;
     Consumer::new("orders", "stubborn")
@@ -69,7 +70,7 @@ async fn stubborn() -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// The records that a child has printed: key and number.
+/// Returns the records that a child has printed: key and number.
 fn printed(fleet: &ProcessFleet, name: &str) -> Vec<(String, usize)> {
     let text = fleet.printed(name);
     let record = |line: &str| {
@@ -97,7 +98,7 @@ async fn every_example_prints_each_key_in_order_through_a_split() {
     for name in names {
         fleet.spawn_printing(name, "examples::child", &[(EXAMPLE, name.to_owned())]);
     }
-    // The tail starts at what comes next: it has to be there before anything does.
+    // The tail starts at the next record, so it must be running before any is put.
     let mut first = 0;
     while printed(&fleet, "tail").is_empty() {
         fleet.rounds(1).await;

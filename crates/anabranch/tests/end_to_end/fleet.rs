@@ -1,4 +1,4 @@
-//! A local stream over HTTP, workers as processes, and the oracle over what they write down.
+//! A local stream over HTTP, workers as processes, and the oracle for their logged deliveries.
 
 use crate::child;
 use crate::network::Transport;
@@ -16,16 +16,16 @@ pub(crate) const KEYS: usize = 20;
 pub(crate) struct ProcessFleet {
     local: Local,
     wire: Transport,
-    /// What the test puts with: the library's own client.
+    /// Client with which the test puts: the library's own.
     api: AwsKinesis,
     stream: StreamName,
     folder: tempfile::TempDir,
     workers: BTreeMap<&'static str, Child>,
-    /// Records put of each key; they are numbered from 0.
+    /// Number of records put for each key; they are numbered from 0.
     put: usize,
 }
 
-/// A test that fails leaves no process behind.
+/// A failing test leaves no process behind.
 impl Drop for ProcessFleet {
     fn drop(&mut self) {
         for worker in self.workers.values_mut() {
@@ -55,7 +55,7 @@ impl ProcessFleet {
         }
     }
 
-    /// A client of the stream.
+    /// Returns a client of the stream.
     pub(crate) fn kinesis(&self) -> AwsKinesis {
         AwsKinesis::new(&self.wire.config(&self.local))
     }
@@ -71,7 +71,7 @@ impl ProcessFleet {
         self.spawn_test(name, "child::child", &told);
     }
 
-    /// Starts a worker: a test of this program that its environment tells to read.
+    /// Starts a worker: a test of this program, which reads because of its environment.
     pub(crate) fn spawn_test(&mut self, name: &'static str, test: &str, told: &[(&str, String)]) {
         self.spawn_into(name, test, told, Stdio::null());
     }
@@ -87,12 +87,12 @@ impl ProcessFleet {
         self.spawn_into(name, test, told, output.into());
     }
 
-    /// What such a worker has written so far.
+    /// Returns the output of such a worker so far.
     pub(crate) fn printed(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(name)).unwrap()
     }
 
-    /// Whether a worker has not ended.
+    /// Returns true if a worker has not ended.
     pub(crate) fn runs(&mut self, name: &str) -> bool {
         self.workers.get_mut(name).unwrap().try_wait().unwrap().is_none()
     }
@@ -131,7 +131,7 @@ impl ProcessFleet {
         self.folder.path().join("deliveries.log")
     }
 
-    /// Every delivery in its order: key, number and worker.
+    /// Returns every delivery in order: key, number and worker.
     pub(crate) fn delivered(&self) -> Vec<(String, usize, String)> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         let record = |line: &str| {
@@ -149,12 +149,12 @@ impl ProcessFleet {
         assert!(sent.success());
     }
 
-    /// How a worker ended.
+    /// Waits until a worker ends, and returns its exit code.
     pub(crate) fn exit_of(&mut self, name: &'static str) -> Option<i32> {
         self.workers.remove(name).unwrap().wait().unwrap().code()
     }
 
-    /// Puts rounds of one record a key, with pauses, through the library's own client.
+    /// Puts rounds of one record for each key, with pauses, through the library's own client.
     pub(crate) async fn rounds(&mut self, count: usize) {
         for _ in 0..count {
             for key in 0..KEYS {
@@ -213,7 +213,7 @@ impl ProcessFleet {
         panic!("{seen} deliveries, and {} records were put", self.put * KEYS);
     }
 
-    /// Nothing is missing, and first deliveries of each key came in order.
+    /// Asserts that nothing is missing, and that first deliveries of each key were in order.
     pub(crate) fn check(mut self) {
         for worker in self.workers.values_mut() {
             let _ = worker.wait();

@@ -73,7 +73,7 @@ async fn freeze(wire: Transport) {
     // In the middle of its work.
     fleet.signal("zombie", "STOP");
     fleet.rounds(50).await;
-    // The other one has taken everything over, and has done it.
+    // The other one has taken over everything, and completed it.
     fleet.until_all_seen().await;
     let before = fleet.delivered();
     fleet.signal("zombie", "CONT");
@@ -87,7 +87,7 @@ async fn freeze(wire: Transport) {
     let again = after[before.len()..].iter().filter(|(key, number, _)| {
         before.iter().any(|(done, of_it, _)| (done, of_it) == (key, number))
     });
-    // A call of the handler that the signal cut in two may end. It was begun in time.
+    // A handler call that the signal interrupted may complete. It started in time.
     let again: Vec<_> = again.collect();
     assert!(again.len() <= 2, "delivered again after waking: {again:?}");
     let taken = before.iter().rev().take(20).all(|(_, _, worker)| worker == "other");

@@ -1,5 +1,5 @@
-//! Servers that nobody here wrote: records in kinesis-mock, leases in DynamoDB Local, and a stream
-//! that is split and merged while two workers read it.
+//! Third-party servers: records in kinesis-mock, leases in DynamoDB Local, and a stream that is
+//! split and merged while two workers read it.
 
 use crate::dynamodb_server::{Server, config_for};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
@@ -20,19 +20,19 @@ use tokio::task::JoinSet;
 
 /// The folder of the package `kinesis-local`; set by `cargo xtask test`.
 const FOLDER: &str = "ANABRANCH_KINESIS_MOCK";
-/// The Node to run it with.
+/// The Node executable that runs it.
 const NODE: &str = "ANABRANCH_NODE";
 const KEYS: usize = 20;
 const STREAM: &str = "orders";
 
-/// kinesis-mock as a process of its own, stopped by its pid when this is dropped.
+/// kinesis-mock as a process of its own, killed by its pid when this is dropped.
 struct KinesisMock {
     process: Child,
     port: u16,
 }
 
 impl KinesisMock {
-    /// `None`, with a line that says so, where it is not installed.
+    /// Starts it, or returns `None` and prints a line if it is not installed.
     async fn start(test: &str) -> Option<Self> {
         let Some(folder) = std::env::var_os(FOLDER) else {
             println!("skipped {test}: {FOLDER} is not set; `cargo xtask test` sets it");
@@ -62,7 +62,7 @@ impl KinesisMock {
         panic!("kinesis-mock does not answer on port {port}");
     }
 
-    /// For clients of Kinesis.
+    /// Returns a configuration for Kinesis clients.
     fn config(&self) -> SdkConfig {
         let http = aws_smithy_http_client::Builder::new().build_http();
         let config = config_for(&format!("http://127.0.0.1:{}", self.port));
@@ -82,14 +82,14 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The stream, and what was put and delivered.
+/// The stream, and the records that were put and delivered.
 struct MockFixture {
     client: Client,
     api: AwsKinesis,
     stream: StreamName,
-    /// Key and number of each delivery, in their order.
+    /// Key and number of each delivery, in order.
     seen: Arc<Mutex<Vec<(String, usize)>>>,
-    /// Rounds of one record a key that were put.
+    /// Number of rounds of one record for each key that were put.
     rounds: usize,
 }
 
@@ -181,7 +181,7 @@ impl MockFixture {
         panic!("{} of {}", self.seen.lock().unwrap().len(), self.rounds * KEYS);
     }
 
-    /// First deliveries of each key came in order. Returns how many came twice.
+    /// Asserts that first deliveries of each key were in order. Returns the number of duplicates.
     fn check(&self) -> usize {
         let seen = self.seen.lock().unwrap();
         let mut next: BTreeMap<&str, usize> = BTreeMap::new();
@@ -217,7 +217,7 @@ async fn a_stream_of_kinesis_mock_is_read_through_splits_and_merges_in_order() {
     world.split(1).await;
     world.put(5).await;
     world.until_all_seen().await;
-    // A crash: whoever comes next goes on at the checkpoints.
+    // A crash: the next worker continues at the checkpoints.
     workers.shutdown().await;
     world.put(5).await;
     workers.spawn(world.consumer(leases()));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a worker with two shards tells in ten seconds.
+/// Emits the events of a worker during ten seconds.
 fn tell(events: &Events) {
     let shard = |n| Arc::new(LeaseKey::new("orders", format!("shardId-00000000000{n}")));
     let from = || Checkpoint::at(Position::TrimHorizon);
@@ -46,7 +46,7 @@ fn tell(events: &Events) {
     }
 }
 
-/// `Operation/ShardId/WorkerIdentifier Metric` to count, sum, least and most.
+/// Maps `Operation/ShardId/WorkerIdentifier Metric` to count, sum, minimum and maximum.
 fn read(local: &Local) -> BTreeMap<String, [f64; 4]> {
     let data = local.metric_data();
     let read = |datum: &Value| {
@@ -65,7 +65,7 @@ fn read(local: &Local) -> BTreeMap<String, [f64; 4]> {
     data.iter().map(read).collect()
 }
 
-/// Publishes what was told, and gives what arrived.
+/// Publishes the emitted events, and returns the published metrics.
 async fn publish(
     change: impl FnOnce(CloudWatch) -> CloudWatch,
 ) -> (BTreeMap<String, [f64; 4]>, PublishStats) {
@@ -120,7 +120,7 @@ async fn many_series_go_in_batches_and_no_more_wait_than_there_is_room_for() {
         events.emit(ShardEvent::IteratorRenewed { shard });
     }
     let published = metrics.run(std::future::ready(())).await;
-    // The fifty that found no room, and the count of leases.
+    // The fifty that exceeded the limit, and the count of leases.
     assert_eq!((published.calls, published.series, published.dropped), (3, 450, 51));
     assert_eq!(local.metric_data().len(), 450, "large bodies are packed, and read all the same");
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Reads what is put under one key, through a split, by fan-out. `trouble` strikes in between.
+/// Reads the records of one key, through a split, by fan-out. `trouble` injects faults in between.
 async fn check(wire: Transport, numbers: usize, trouble: impl Fn(usize, &Network)) {
     let local = wire.start(Local::builder().with_options(EngineOptions::instant())).await;
     let request = create_stream::Request {
@@ -75,7 +75,7 @@ async fn records_are_pushed_over_tls_and_http2_through_a_split_in_order() {
     check(Transport::Tls, 60, |_, _| ()).await;
 }
 
-/// For five seconds after its start a subscription is in the way of the next, gone or not: the
+/// For five seconds after its start a subscription blocks the next one, even if it has ended: the
 /// service answers `ResourceInUseException` until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_whose_connection_breaks_are_made_again_without_gap_or_repetition() {

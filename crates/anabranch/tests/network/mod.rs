@@ -1,4 +1,4 @@
-//! A local stream over plain HTTP and over TLS with HTTP/2, and a network in between that misbehaves.
+//! A local stream over plain HTTP and over TLS with HTTP/2, and a faulty network in between.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How a client reaches the local stream.
+/// Transport between a client and the local stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// Plain HTTP/1.1.
@@ -26,7 +26,7 @@ pub(crate) enum Transport {
 impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Tls];
 
-    /// Starts a local stream that can be reached this way.
+    /// Starts a local stream that supports this transport.
     pub(crate) async fn start(self, builder: LocalBuilder) -> Local {
         let builder = match self {
             Self::Http => builder,
@@ -59,10 +59,10 @@ impl Transport {
     }
 }
 
-/// A slow line.
+/// A slow connection.
 struct SlowLink {
     bytes_per_second: u32,
-    /// When all that was sent so far is through.
+    /// Time at which all bytes sent so far are through.
     free_at: Mutex<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl SlowLink {
     }
 }
 
-/// A TCP relay before a server. It passes everything on until a test makes it misbehave.
+/// A TCP relay before a server. It forwards everything until a test injects a fault.
 pub(crate) struct Network {
     address: SocketAddr,
     state: Arc<State>,
@@ -88,25 +88,26 @@ pub(crate) struct Network {
 
 struct State {
     server: SocketAddr,
-    /// The line to the server that all connections share, if it is slow.
+    /// Connection to the server that all clients share, if it is slow.
     uplink: Option<SlowLink>,
-    /// Connections that were accepted.
+    /// Number of accepted connections.
     accepted: AtomicUsize,
-    /// Bytes that were sent to the server.
+    /// Number of bytes sent to the server.
     sent: AtomicU64,
-    /// Connections with a number below this are silent: they are open, read, and pass nothing on.
+    /// Connections with a number below this are silent: they stay open and are read, but nothing is
+    /// forwarded.
     silent_below: watch::Sender<usize>,
     /// Connections with a number below this are closed.
     cut_below: watch::Sender<usize>,
 }
 
 impl Network {
-    /// Stands before a server.
+    /// Starts a relay before a server.
     pub(crate) async fn before(server: SocketAddr) -> Self {
         Self::with_uplink(server, None).await
     }
 
-    /// Stands before a server, with a slow line to it.
+    /// Starts a relay before a server, with a slow connection to it.
     pub(crate) async fn with_uplink(server: SocketAddr, bytes_per_second: Option<u32>) -> Self {
         let uplink = bytes_per_second.map(|bytes_per_second| SlowLink {
             bytes_per_second,
@@ -141,29 +142,29 @@ impl Network {
         self.address
     }
 
-    /// Makes all connections of now silent. They stay open, and the system acknowledges what is
-    /// sent on them. New connections work.
+    /// Silences all current connections. They stay open, and the system acknowledges the data sent
+    /// on them. New connections work.
     pub(crate) fn silence(&self) {
         self.state.silent_below.send_replace(self.accepted());
     }
 
-    /// Closes all connections of now.
+    /// Closes all current connections.
     pub(crate) fn cut(&self) {
         self.state.cut_below.send_replace(self.accepted());
     }
 
-    /// Returns how many connections came in.
+    /// Returns the number of accepted connections.
     pub(crate) fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::SeqCst)
     }
 
-    /// Returns how many bytes were sent to the server.
+    /// Returns the number of bytes sent to the server.
     pub(crate) fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::SeqCst)
     }
 }
 
-/// Passes one connection on.
+/// Relays one connection.
 async fn pass(state: Arc<State>, client: TcpStream, number: usize) {
     let Ok(server) = TcpStream::connect(state.server).await else { return };
     for socket in [&client, &server] {
@@ -197,7 +198,7 @@ async fn pass(state: Arc<State>, client: TcpStream, number: usize) {
                 return;
             }
         }
-        // A server that ends a connection is not heard on one that is silent.
+        // A silent connection does not show that the server closed it.
         if *state.silent_below.borrow() > number {
             std::future::pending::<()>().await;
         }

@@ -1,5 +1,5 @@
-//! A `PgBouncer` of the tests' own before a server of theirs: each transaction of a client may run on
-//! another connection to the server.
+//! A `PgBouncer` in front of a test server: each transaction of a client may run on another
+//! connection to the server.
 
 use super::{PASSWORD, PAUSE, Server, USER, output, run_as};
 use std::net::{TcpListener, TcpStream};
@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The program, if it is not where Debian puts it.
+/// The program, if it is not in Debian's location.
 const PROGRAM: &str = "ANABRANCH_PGBOUNCER";
-/// How often it is asked whether it is ready.
+/// Maximum number of checks that it is ready.
 const LOOKS: u32 = 200;
-/// The first version that follows prepared statements from one connection to another.
+/// The first version that supports prepared statements in transaction mode.
 const FOLLOWS_STATEMENTS: (u32, u32) = (1, 21);
 
 /// A running `PgBouncer`. Its pools have two connections each.
@@ -27,13 +27,13 @@ pub(crate) struct Bouncer {
 }
 
 impl Bouncer {
-    /// Starts one in transaction mode with `max_prepared_statements`. Returns `None`, with a line
-    /// that says so, where there is none that knows the setting; in CI that is a failure.
+    /// Starts one in transaction mode with `max_prepared_statements`. Returns `None` and prints a
+    /// line if no version that supports the setting is installed; in CI that is a failure.
     pub(crate) fn start(max_prepared_statements: u32) -> Option<Self> {
         Self::start_with(max_prepared_statements, "")
     }
 
-    /// The same with more settings, a line for each.
+    /// Does the same with more settings, one on each line.
     pub(crate) fn start_with(max_prepared_statements: u32, more: &str) -> Option<Self> {
         let server = Server::shared()?;
         let Some(program) = program() else {
@@ -84,7 +84,7 @@ impl Bouncer {
         Some(bouncer)
     }
 
-    /// The same database by way of `PgBouncer`.
+    /// Returns the URL of the same database through `PgBouncer`.
     pub(crate) fn before(&self, url: &str) -> String {
         url.replace(&format!(":{}/", self.server.port), &format!(":{}/", self.port))
     }
@@ -126,7 +126,7 @@ fn program() -> Option<PathBuf> {
     folders.map(|folder| folder.join("pgbouncer")).find(|program| program.is_file())
 }
 
-/// The numbers in `PgBouncer 1.18.0`.
+/// Parses major and minor version, as in `PgBouncer 1.18.0`.
 fn version_of(text: &str) -> (u32, u32) {
     let number = text.split_ascii_whitespace().nth(1).unwrap_or_default();
     let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));

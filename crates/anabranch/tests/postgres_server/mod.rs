@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the tests' own: found on the machine, started on a free port in a
-//! temporary folder, and stopped by its process id, also when a test fails.
+//! A PostgreSQL server for the tests: found on the machine, started on a free port in a temporary
+//! folder, and stopped by its process id, even when a test fails.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![expect(clippy::unwrap_used, reason = "these are tests")]
@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The folder with `initdb` and `postgres`, if it is not where Debian and others put it.
+/// The folder with `initdb` and `postgres`, if it is not in Debian's or another common location.
 const FOLDER: &str = "ANABRANCH_POSTGRES_BIN";
 const USER: &str = "tester";
-/// A password with characters that a URL has to encode.
+/// A password with characters that a URL must encode.
 const PASSWORD: &str = "s3cret/of#tests";
 const PASSWORD_IN_URL: &str = "s3cret%2Fof%23tests";
-/// How often a server is asked whether it is ready, and how long to wait in between.
+/// Maximum number of checks that a server is ready, and the pause between them.
 const LOOKS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A running server.
 pub(crate) struct Server {
-    /// Where its programs are.
+    /// Folder of its programs.
     programs: PathBuf,
     /// Its data, removed with it.
     folder: TempDir,
-    /// Who runs it: PostgreSQL refuses to be root.
+    /// User and group that run it: PostgreSQL refuses to run as root.
     user: Option<(u32, u32)>,
     port: u16,
     process: Mutex<Option<Child>>,
@@ -39,8 +39,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server that the tests of one program share. `None`, with a line that says so, where
-    /// there is no PostgreSQL; in CI that is a failure.
+    /// Returns the server that the tests of one program share. Returns `None` and prints a line if
+    /// PostgreSQL is not installed; in CI that is a failure.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Server {
         Some(server)
     }
 
-    /// A server of one's own.
+    /// Starts a separate server.
     pub(crate) fn start() -> Option<Self> {
         let Some(programs) = programs() else {
             let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
@@ -74,7 +74,7 @@ impl Server {
         Some(server)
     }
 
-    /// The URL of a database that nobody else uses.
+    /// Creates a new database, and returns its URL.
     pub(crate) fn fresh_database(&self) -> String {
         let mut databases = self.databases.lock().unwrap();
         *databases += 1;
@@ -91,12 +91,12 @@ impl Server {
         self.port
     }
 
-    /// What no message may hold.
+    /// Returns the password, which no message may contain.
     pub(crate) fn password() -> &'static str {
         PASSWORD
     }
 
-    /// Runs statements as an operator would, and gives what they print.
+    /// Runs statements as an operator would, and returns their output.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> String {
         let port = self.port.to_string();
         let to = ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-d", database];
@@ -115,7 +115,7 @@ impl Server {
         }
     }
 
-    /// Starts the server on the data that it has, and waits until it answers.
+    /// Starts the server on its existing data, and waits until it answers.
     pub(crate) fn restart(&self) {
         let mut command = self.program("postgres");
         command.arg("-D").arg(self.data()).args(["-k", self.folder.path().to_str().unwrap()]);
@@ -130,7 +130,7 @@ impl Server {
             let mut process = self.process.lock().unwrap();
             let running = process.as_mut().is_some_and(|p| p.try_wait().unwrap().is_none());
             if !running {
-                // After a kill the old processes may need a moment to let go of the data.
+                // After a kill the old processes may need a moment to release the data.
                 *process = Some(command.spawn().unwrap());
             }
             drop(process);
@@ -142,13 +142,13 @@ impl Server {
         panic!("PostgreSQL did not start");
     }
 
-    /// Lets the server speak TLS for `127.0.0.1`. Gives its certificate, or `None` without openssl.
+    /// Enables TLS for `127.0.0.1`. Returns the certificate, or `None` without openssl.
     pub(crate) fn turn_tls_on(&self) -> Option<PathBuf> {
         let (key, certificate) = (self.data().join("server.key"), self.data().join("server.crt"));
         let mut openssl = self.program("openssl");
         let request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"];
         let name = ["-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1"];
-        // Not an authority: one that vouches for itself is not accepted as a server.
+        // Not an authority: a self-signed authority is not accepted as a server.
         openssl.args(request).args(name).args(["-addext", "basicConstraints=critical,CA:FALSE"]);
         openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
         let made = openssl.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -168,8 +168,7 @@ impl Server {
         }
         let mut initdb = self.program("initdb");
         initdb.arg("-D").arg(self.data()).args(["-U", USER, "-A", "scram-sha-256"]);
-        // A locale whose order is not that of the bytes would be harder on us, but few machines
-        // have one.
+        // A locale that does not sort by bytes would be a stricter test, but few machines have one.
         initdb.args(["--no-sync", "-E", "UTF8", "--locale=C", "--pwfile"]).arg(&password);
         output(&mut initdb);
     }
@@ -187,7 +186,7 @@ impl Server {
     }
 }
 
-/// PostgreSQL and `PgBouncer` refuse to be root.
+/// Sets the user of a command: PostgreSQL and `PgBouncer` refuse to run as root.
 fn run_as(command: &mut Command, user: Option<(u32, u32)>) {
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);
@@ -210,13 +209,13 @@ fn programs() -> Option<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join("postgres"));
-    // `initdb` looks for its files beside the real program, not beside a link to it.
+    // `initdb` expects its files beside the real program, not beside a link to it.
     let on_path = on_path.filter_map(|program| program.canonicalize().ok());
     let on_path = on_path.filter_map(|program| program.parent().map(Path::to_owned));
     on_path.chain(debian()).find(has_server)
 }
 
-/// Where Debian puts the server, newest version first.
+/// Returns the folders in which Debian installs the server, newest version first.
 fn debian() -> impl Iterator<Item = PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = versions.map(|v| v.path().join("bin")).collect();

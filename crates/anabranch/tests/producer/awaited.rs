@@ -1,4 +1,4 @@
-//! What someone waits for: it does not wait for records that nobody puts.
+//! Awaited outcomes: a record whose ticket is awaited leaves early when no more records are put.
 
 use crate::stage::{ProducerFixture, STREAM};
 use anabranch::clock::Clock;
@@ -13,7 +13,7 @@ fn lingering() -> ProducerBuilder {
     Producer::new(STREAM).with_linger(LINGER).with_clock(Clock::of_runtime())
 }
 
-/// A producer that knows the shards, and the ticket of a record that it lingers with.
+/// Returns a producer that knows the shards, and the ticket of a lingering record.
 async fn with_a_record(stage: &ProducerFixture) -> (Producer, Ticket) {
     let producer = lingering().start(stage.api()).await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
@@ -66,7 +66,7 @@ async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
     let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
     let began = Instant::now();
     for number in 0..40 {
-        // No shard has enough for a container when the buffer is full.
+        // No shard has enough for a Kinesis record when the buffer is full.
         drop(producer.put(format!("{number}"), vec![7; 10_000]).await.unwrap());
     }
     // The buffer is full every six records.
@@ -83,7 +83,8 @@ async fn all_that_wait_for_room_get_it_without_the_linger_and_not_only_the_first
     let began = Instant::now();
     let mut puts = tokio::task::JoinSet::new();
     for _ in 0..5 {
-        // Each takes more than half of the buffer, and no shard has enough of it for a container.
+        // Each takes more than half of the buffer, and no shard has enough of it for a Kinesis
+        // record.
         let bulk = (0..4).map(|number| (format!("{number}"), vec![7; 10_000])).collect();
         let producer = producer.clone();
         puts.spawn(async move { drop(producer.put_bulk(bulk).await.unwrap()) });

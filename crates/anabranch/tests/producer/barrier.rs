@@ -1,21 +1,21 @@
-//! The barrier: whenever the map changes, nothing overtakes what is on its way.
+//! The barrier: whenever the shard map changes, no record overtakes those in flight.
 
 use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::produce::settings::ProducerSettings;
 use anabranch_model::retry::Fault;
 
-/// A hash in the upper half of the lower half of all.
+/// A hash in the upper half of the lower half of the hash range.
 const MIDDLE: HashKey = HashKey(3 << 125);
 
-/// The lower half in two, and the upper half.
+/// Returns the two halves of the lower half, and the upper half.
 fn thirds() -> [HashRange; 3] {
     let [low, high] = halves();
     let (lowest, middle) = low.split_at(HashKey(1 << 126)).unwrap();
     [lowest, middle, high]
 }
 
-/// A machine that knows shards of these ranges.
+/// Returns a machine that knows shards with these ranges.
 fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
     let mut bench = MachineFixture::new(change);
     bench.run(0);
@@ -23,7 +23,7 @@ fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut ProducerSettings)) -> 
     bench
 }
 
-/// Puts records, and gives the request that carries them.
+/// Puts records, and returns the request that carries them.
 fn send(bench: &mut MachineFixture, records: &[(&'static str, HashKey)]) -> u64 {
     for (name, hash) in records {
         bench.put(name, *hash);
@@ -34,7 +34,7 @@ fn send(bench: &mut MachineFixture, records: &[(&'static str, HashKey)]) -> u64 
     request
 }
 
-/// Has the machine ask for a list: records of the upper half turn up in shard 7.
+/// Makes the machine request a list: records of the upper half are placed in shard 7.
 fn have_a_list_read(bench: &mut MachineFixture) {
     let stray = send(bench, &[("x", HIGH), ("y", HashKey(HIGH.0 - 1))]);
     bench.place(stray, &[7]);
@@ -122,8 +122,8 @@ fn a_list_that_was_asked_for_before_the_reply_judges_nothing() {
     let mut bench = knowing(&[low, high], |_| {});
     let parent = send(&mut bench, &[("l1", LOW), ("m1", MIDDLE)]);
     have_a_list_read(&mut bench);
-    // While that list is read, the lower half is split; the list still has its parent, under the
-    // number that another stream's shard had.
+    // While that list is being read, the lower half is split. The list still has its parent, under
+    // an index that a shard of another stream had.
     bench.place(parent, &[2]);
     bench.list_shards(&[(2, low), (7, high)]);
     assert!(bench.is_placed("x") && bench.is_placed("y"), "those were there before the list");

@@ -1,4 +1,4 @@
-//! Many records in one put: their order, their outcomes, and the room that they take.
+//! Bulk puts: the order of the records, their outcomes, and their share of the buffer.
 
 use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::clock::Clock;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A bulk whose records are numbers, each with a key of few.
+/// Returns a bulk whose records are numbers, under a few keys.
 fn numbers(from: u64, count: u64) -> Bulk {
     let mut bulk = Bulk::new();
     for number in from..from + count {
@@ -64,7 +64,7 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
     for (key, numbers) in stage.first_deliveries().await {
         assert!(numbers.is_sorted(), "{key} came as {numbers:?}");
     }
-    // Each record is where its own outcome says, and nowhere else.
+    // Each record is at the position that its own outcome reports, and nowhere else.
     for record in stage.read_all().await {
         let number: u64 = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
         assert_eq!(record.partition_key.as_str(), format!("k{}", number % 7));
@@ -177,7 +177,7 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
     for records in [50, 1_000] {
-        // A part of the room, and more than all of it.
+        // A part of the buffer, and more than all of it.
         let bulk = numbers(0, records);
         let ticket = with_timeout(producer.put_bulk(bulk)).await.unwrap();
         let fits = producer.try_put("k0", " ".repeat(BUFFER - 50 * 300)).is_ok();
@@ -186,7 +186,7 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
             producer.try_put("k0", " ".repeat(BUFFER - 50 * 256)),
             Err(TryPutError::Full(_))
         ));
-        // One that waits for room and is given up leaves nothing.
+        // A put that waits for free space and is cancelled leaves nothing.
         let waits = producer.put_bulk(numbers(0, 200));
         assert!(tokio::time::timeout(Duration::from_millis(30), waits).await.is_err());
         stage.engine.faults().clear();
@@ -196,7 +196,7 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
         assert_eq!(producer.stats().pending, 0);
     }
     stage.engine.faults().clear();
-    // All the room is there again, and no more than that.
+    // The whole buffer is free again, and no more than that.
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let whole = producer.try_put("k", " ".repeat(BUFFER)).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
@@ -262,7 +262,7 @@ async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_pla
 async fn the_outcomes_of_containers_that_were_taken_apart_say_what_was_tried() {
     let stage = ProducerFixture::new(1);
     let producer = quick().start(stage.api()).await.unwrap();
-    // The map is of one shard, and the containers for it then meet two.
+    // The shard map has one shard, and the Kinesis records built for it then meet two.
     assert!(with_timeout(producer.put("first", "0").await.unwrap()).await.is_placed());
     let ticket = with_timeout(producer.put_bulk(numbers(1, 50))).await.unwrap();
     stage.split().await;

@@ -1,4 +1,4 @@
-//! The producer's metrics: what the KPL's users know, under names of our own.
+//! The producer's metrics: those that KPL users know, under this library's names.
 
 use crate::stage::{ProducerFixture, STREAM};
 use anabranch::clock::Rng;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Keeps everything, by name and labels.
+/// Records all metrics by name and labels.
 #[derive(Default)]
 struct RecordedMetrics {
     counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
@@ -96,7 +96,7 @@ async fn what_the_kpl_counts_is_counted() {
         .start(stage.api())
         .await
         .unwrap();
-    // Once the map is there, ten records travel together.
+    // Once the shard map is known, ten records are sent together.
     assert!(producer.put("first", "x").await.unwrap().await.is_placed());
     for number in 0..10 {
         drop(producer.put(format!("k{number}"), "12345").await.unwrap());
@@ -151,7 +151,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
         let id = producer.id();
         kept.gauge(&format!("anabranch_producer_records_pending stream=orders producer={id}"))
     };
-    // Two producers of one stream, told apart by what they drew.
+    // Two producers of one stream, distinguished by their random ids.
     let [one, other] =
         [builder().start(stage.api()).await.unwrap(), builder().start(stage.api()).await.unwrap()];
     assert_ne!(one.id(), other.id());
@@ -173,7 +173,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     assert!(pending(&one).abs() < 0.01 && pending(&other).abs() < 0.01, "nothing is pending");
     assert_eq!(one.stats().errors, 4, "each container of a call that failed");
     stage.create(1, None);
-    // What a producer that is dropped never looked at is told, and not pending either.
+    // Records that a dropped producer never processed are reported, and are not pending either.
     let third = builder().with_id("dropped").start(stage.api()).await.unwrap();
     drop(third.try_put("a", "1").unwrap());
     drop(third);

@@ -1,4 +1,4 @@
-//! A stream that refuses the caller for a while: records wait, and none is given up for it.
+//! A stream that refuses the caller for a while: records wait, and none is given up.
 
 use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
@@ -18,7 +18,7 @@ const DENIALS: [(FaultEffect, Fault, &str); 4] = [
 
 type PauseEvents = Arc<Mutex<Vec<ProducerEvent>>>;
 
-/// Collects the events of pauses.
+/// Collects the events around pauses.
 fn listened(builder: ProducerBuilder) -> (ProducerBuilder, PauseEvents) {
     let kept = PauseEvents::default();
     let told = Arc::clone(&kept);

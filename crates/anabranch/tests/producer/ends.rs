@@ -1,4 +1,4 @@
-//! Ends: room, flush, close, drop, and threads.
+//! Ends of a producer: full buffer, flush, close, drop, and threads.
 
 use crate::stage::{ProducerFixture, STREAM, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A producer with a buffer of 64 KiB, which tries again at once.
+/// Returns a producer with a buffer of 64 KiB, which retries at once.
 fn small() -> ProducerBuilder {
     Producer::new(STREAM)
         .with_buffer_bytes(64 << 10)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
 }
 
-/// The first deliveries, for those who have no runtime.
+/// Returns the first deliveries, for tests without a runtime.
 fn delivered(stage: &ProducerFixture) -> BTreeMap<String, Vec<u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(stage.first_deliveries())
 }
 
-/// A listener, and what it was told of records that a dropped producer left behind.
+/// Returns an event listener, and the numbers of records that dropped producers abandoned.
 fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
@@ -64,7 +64,7 @@ async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
     }
 }
 
-/// What is in a buffer of 64 KiB when a put has to wait: each record takes 1,257 bytes of it.
+/// Number of records in a buffer of 64 KiB when a put has to wait: each takes 1,257 bytes.
 const FULL: usize = (64 << 10) / 1_257;
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     for number in 0..FULL {
         tickets.push(with_timeout(put(number)).await.unwrap());
     }
-    // Puts that wait and are given up leave nothing: no record, and no claim on the room.
+    // Cancelled puts leave nothing: no record, and no permits.
     for _ in 0..3 {
         let waited = tokio::time::timeout(Duration::from_millis(30), put(999)).await;
         assert!(waited.is_err(), "{FULL} records fill the buffer");
@@ -93,8 +93,8 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     for ticket in tickets {
         assert!(with_timeout(ticket).await.is_placed());
     }
-    // All the room is there again, in one piece: a record that needs all of it is taken at once,
-    // and until it has its outcome there is none for another.
+    // The whole buffer is free again, in one piece: a record that needs all of it is accepted at
+    // once, and leaves nothing for another until it has its outcome.
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let whole = producer.try_put("k", format!("998{}", " ".repeat(64 << 10))).unwrap();
     assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
@@ -112,7 +112,7 @@ async fn a_small_record_takes_no_more_room_than_its_own() {
     let stage = ProducerFixture::new(1);
     let producer = Producer::new(STREAM).with_buffer_bytes(100_000).start(stage.api());
     let producer = producer.await.unwrap();
-    // No driver runs between these: nothing is awaited.
+    // The driver does not run between these: nothing is awaited.
     let mut tickets = vec![producer.try_put("k", "small").unwrap()];
     tickets.push(producer.try_put("k", vec![0; 99_000]).unwrap());
     tickets.push(producer.try_put("k", "small").unwrap());
@@ -249,7 +249,7 @@ async fn all_outcomes_are_told_when_a_flush_returns() {
             tickets.push(producer.put(number.to_string(), "1").await.unwrap());
         }
         with_timeout(producer.flush()).await;
-        // The last ones first: they are told last.
+        // In reverse order: the last tickets are resolved last.
         let untold = tickets.iter().rev().filter(|ticket| ticket.try_outcome().is_none()).count();
         assert_eq!(untold, 0, "in round {round}");
     }
@@ -266,7 +266,7 @@ async fn closing_accounts_for_every_record() {
     let placed = producer.put("a", "1").await.unwrap();
     producer.flush().await;
     assert!(placed.try_outcome().is_some_and(|outcome| outcome.is_placed()), "flush waits");
-    // From here on nothing is answered, though half of it arrives.
+    // From here on no call is answered, though half of them are applied.
     stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
     let lost = producer.put("a", "2").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -348,7 +348,7 @@ fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
     let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.3);
     let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
-    // Eight threads put fifty kilobytes each, in a buffer of sixty-four.
+    // Eight threads put fifty kilobytes each, into a buffer of sixty-four.
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let producer = producer.clone();

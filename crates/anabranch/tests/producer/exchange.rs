@@ -1,4 +1,5 @@
-//! Aggregates that others read, and aggregates of others: `aws_kinesis_agg` and aiokpl, in Python.
+//! Exchange of aggregates with `aws_kinesis_agg` and aiokpl, in Python: each side reads the
+//! other's.
 
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{NewRecord, Producer};
@@ -22,7 +23,7 @@ const PYTHON: &str = "ANABRANCH_AGGREGATES_PYTHON";
 /// A user record: key, explicit hash key, data.
 type ExchangeRecord = (String, Option<HashKey>, Vec<u8>);
 
-/// Records of every kind that the format has: keys that repeat, keys beyond ASCII, explicit hash
+/// Returns records of every kind that the format has: shared keys, keys beyond ASCII, explicit hash
 /// keys or none, no data at all, lengths around those of a varint, data that begin like an
 /// aggregate.
 fn users() -> Vec<ExchangeRecord> {
@@ -51,7 +52,7 @@ struct ExchangeFixture {
 }
 
 impl ExchangeFixture {
-    /// `None` where the packages are not installed; then the test says that it is skipped.
+    /// Returns `None` if the packages are not installed; then it prints that the test is skipped.
     async fn new(test: &str) -> Option<Self> {
         let Some(python) = std::env::var_os(PYTHON) else {
             println!("skipped {test}: {PYTHON} is not set; `cargo xtask test` sets it");
@@ -70,7 +71,7 @@ impl ExchangeFixture {
         self.local.engine().create_stream(&request).unwrap();
     }
 
-    /// Runs the program with the packages, and gives its lines.
+    /// Runs the program with the packages, and returns its lines.
     async fn exchange(&self, args: &[&str], input: String) -> Vec<String> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/aggregates/exchange.py");
         let mut command = Command::new(&self.python);
@@ -91,7 +92,8 @@ impl ExchangeFixture {
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Every user record of a stream, taken apart as KCL does, and how many records carried them.
+    /// Returns every user record of a stream, deaggregated as KCL does, and the number of Kinesis
+    /// records.
     async fn read(&self, name: &str) -> Read {
         let (api, stream) = (AwsKinesis::new(&self.local.sdk_config()), name.into());
         let mut read = Read::default();
@@ -115,18 +117,18 @@ impl ExchangeFixture {
     }
 }
 
-/// What stands in a stream.
+/// Contents of a stream.
 #[derive(Default)]
 struct Read {
-    /// How many records of the stream carry it.
+    /// Number of Kinesis records.
     carriers: usize,
     /// User records in aggregates.
     together: Vec<ExchangeRecord>,
-    /// Those that travelled alone: nobody can see their explicit hash key.
+    /// User records outside of aggregates: their explicit hash key is not visible.
     alone: Vec<ExchangeRecord>,
 }
 
-/// What was written, without what was read of it together with others.
+/// Returns the written records without those that were read from aggregates.
 fn without(
     who: &str,
     mut written: Vec<ExchangeRecord>,
@@ -139,7 +141,7 @@ fn without(
     written
 }
 
-/// Keys and data, as far as a record that travelled alone shows.
+/// Returns keys and data, which is all that a plain record shows.
 fn bare(users: Vec<ExchangeRecord>) -> Vec<(String, Vec<u8>)> {
     let mut bare: Vec<_> = users.into_iter().map(|(key, _, data)| (key, data)).collect();
     bare.sort();
@@ -154,7 +156,7 @@ fn hex(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-/// A user record as the exchange writes it.
+/// Formats a user record as the exchange program writes it.
 fn line((key, explicit, data): &ExchangeRecord) -> String {
     let explicit = explicit.map_or("-".to_owned(), |hash| hash.to_string());
     format!("{} {explicit} {}", hex(key.as_bytes()), hex(data))
@@ -176,7 +178,7 @@ async fn others_read_our_aggregates() {
         });
         let builder = Producer::new(name).with_events(events).with_dedup_tags(marks);
         let producer = builder.start_aws(&stage.local.sdk_config()).await.unwrap();
-        // Before the list of shards is there, records go alone.
+        // Until the list of shards arrives, records are not aggregated.
         mapped.notified().await;
         let mut put = Vec::new();
         for (key, hash, data) in users() {
@@ -227,8 +229,8 @@ async fn we_read_the_aggregates_of_others() {
         return;
     };
     for who in ["aws_kinesis_agg", "aiokpl"] {
-        // One shard: aws_kinesis_agg aggregates without a look at shards, and KCL's rule would
-        // drop what does not belong.
+        // One shard: aws_kinesis_agg aggregates without regard to shards, and KCL's rule would drop
+        // misrouted records.
         stage.create(who, 1);
         let want = users();
         let input: String = want.iter().map(|user| line(user) + "\n").collect();

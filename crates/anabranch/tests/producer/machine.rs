@@ -1,4 +1,4 @@
-//! The producer's machine by itself: what it is told, and what it wants done.
+//! Test fixture for the producer's state machine: its inputs and requested actions.
 
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -17,7 +17,7 @@ use anabranch_model::sequence::SequenceNumber;
 pub(crate) const LOW: HashKey = HashKey(1);
 pub(crate) const HIGH: HashKey = HashKey(u128::MAX - 1);
 
-/// The machine, and what it wanted done so far.
+/// The machine, and the actions that it has requested so far.
 pub(crate) struct MachineFixture {
     pub(crate) machine: Machine<&'static str>,
     pub(crate) requests: Vec<PutRequest>,
@@ -46,7 +46,7 @@ impl MachineFixture {
         }
     }
 
-    /// A bench whose machine knows that one shard takes everything.
+    /// Returns a fixture whose machine knows that one shard takes everything.
     pub(crate) fn with_map(change: impl FnOnce(&mut ProducerSettings)) -> Self {
         let mut bench = Self::new(change);
         bench.run(0);
@@ -85,13 +85,13 @@ impl MachineFixture {
         self.machine.put_all(std::iter::once(name), |_| offer.hash, |_| offer, self.now_ms);
     }
 
-    /// Answers the last read with open shards of these ranges.
+    /// Answers the last list request with open shards of these ranges.
     pub(crate) fn list(&mut self, ranges: &[HashRange]) {
         let shards: Vec<_> = (0..).zip(ranges.iter().copied()).collect();
         self.list_shards(&shards);
     }
 
-    /// Answers the last read with open shards of these numbers and ranges.
+    /// Answers the last list request with open shards of these indices and ranges.
     pub(crate) fn list_shards(&mut self, shards: &[(u32, HashRange)]) {
         let shard = |(at, range): &(u32, HashRange)| Shard {
             id: ShardId::from_index(*at),
@@ -106,13 +106,13 @@ impl MachineFixture {
         self.run(0);
     }
 
-    /// The requests that left since the last look, each with the records that its entries hold.
+    /// Returns the requests since the last call, each with the records inside its entries.
     pub(crate) fn carried(&mut self) -> Vec<(u64, Vec<Vec<String>>)> {
         let requests = self.requests.drain(..);
         requests.map(|request| (request.id, request.entries.iter().map(users).collect())).collect()
     }
 
-    /// The requests that left since the last look, each with what it carries.
+    /// Returns the requests since the last call, each with the data of its entries.
     pub(crate) fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
         let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
         let requests = self.requests.drain(..);
@@ -144,7 +144,7 @@ impl MachineFixture {
     }
 }
 
-/// An entry as a record of the stream.
+/// Converts an entry to a record of the stream.
 pub(crate) fn carrier(entry: &RequestEntry) -> Record {
     Record {
         sequence: SequenceNumber::ZERO,
@@ -154,7 +154,7 @@ pub(crate) fn carrier(entry: &RequestEntry) -> Record {
     }
 }
 
-/// The data of the records that an entry holds.
+/// Returns the data of the records inside an entry.
 fn users(entry: &RequestEntry) -> Vec<String> {
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     match decode(&carrier(entry), HashRange::ALL) {

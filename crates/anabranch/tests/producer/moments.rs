@@ -1,4 +1,4 @@
-//! Single moments of the machine that random histories meet too rarely to show which rule holds.
+//! Situations of the machine that random histories meet too rarely to show which rule holds.
 
 use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -17,8 +17,8 @@ fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
     bench.run(0);
     let (request, entries) = bench.sent().remove(0);
     assert_eq!(entries.len(), 1, "one aggregate carries both");
-    // No sign of the stream for too long: the map is dropped, and the new one has the same name
-    // for another range.
+    // No reply of the stream for too long: the shard map is dropped, and the new one uses the same
+    // name for another range.
     bench.run(2_000);
     assert!(bench.notices.contains(&MachineNotice::MapDropped));
     bench.list(&halves());
@@ -27,7 +27,8 @@ fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
     assert!(bench.is_placed("low") && bench.is_placed("high"));
 }
 
-/// One container holds `low` and `high`, and its shard takes only one of them, by a new list.
+/// Asserts that one aggregate holds `low` and `high`, and that its shard takes only one of them
+/// according to a new list. Both are then sent separately.
 fn is_found_astray(bench: &mut MachineFixture) {
     bench.run(0);
     assert_eq!(bench.settled, [], "half of it is not where a reader would take it");
@@ -46,7 +47,7 @@ fn what_is_placed_after_a_silence_is_judged_by_a_new_list() {
         bench.put("high", HIGH);
         bench.run(0);
         let (request, _) = bench.sent().remove(0);
-        // The reply comes late. The stream may be another one by now, with a shard of that name.
+        // The reply arrives late. The stream may be another one by now, with a shard of that name.
         bench.now_ms += silence_ms;
         bench.place(request, &[0]);
         assert_eq!(bench.is_placed("low"), !is_judged, "after {silence_ms} ms");
@@ -83,7 +84,7 @@ fn no_answer_ends_a_doubt_nor_does_an_old_list() {
         bench.sent().remove(0).0
     };
     bench.run(0);
-    // The list was asked for a while ago, so the stream may have been made anew since.
+    // The list was requested a while ago, so the stream may have been recreated since.
     bench.now_ms += 1_100;
     bench.list(&halves());
     let low = put(&mut bench, LOW, HashKey(2));
@@ -112,7 +113,7 @@ fn a_slow_list_brings_no_doubt_where_answers_prove_more() {
         assert_eq!(bench.settled.len(), 2);
         bench.settled.clear();
     };
-    // A record in another shard than its own has a list read, which takes long.
+    // A misrouted record triggers a list request, which takes long.
     bench.put("alone", LOW);
     bench.run(5);
     let (request, _) = bench.sent().remove(0);
@@ -135,8 +136,8 @@ fn a_reply_that_comes_behind_a_list_of_another_stream_is_judged() {
     bench.put("high", HIGH);
     bench.run(0);
     let (request, _) = bench.sent().remove(0);
-    // The list that was asked for when it was sent has the shard that was predicted, with another
-    // range: it ends the doubt, and what was built by the old map is not where it belongs.
+    // The list requested when it was sent has the predicted shard, with another range. It ends the
+    // doubt, and the aggregate built with the old map is misrouted.
     bench.list(&halves());
     bench.place(request, &[0]);
     is_found_astray(&mut bench);
@@ -360,7 +361,7 @@ fn numbers_of_a_shard_go_with_the_next_container_of_it() {
     bench.run(0);
     let second = bench.requests.remove(0);
     assert_eq!((second.single, second.after), (true, Some(sequence)));
-    // A number that the service refuses is left out before anything is given up.
+    // A sequence number that the service refuses is left out before anything is given up.
     bench.refuse(second.id, Fault::Invalid);
     let third = bench.requests.remove(0);
     assert_eq!((third.single, third.after), (true, None));

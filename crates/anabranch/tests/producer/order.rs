@@ -1,4 +1,4 @@
-//! Order: the first deliveries of a key are in put order, whatever happens on the way.
+//! Order: the first deliveries of a key are in put order, whatever fails in between.
 
 use crate::stage::{ProducerFixture, STREAM};
 use anabranch::producer::{Aggregation, Outcome, Producer, ProducerBuilder};
@@ -18,8 +18,8 @@ fn quick() -> ProducerBuilder {
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(20))
 }
 
-/// Puts numbered records of many keys while `trouble` happens, and checks that each is placed where
-/// its ticket says, and delivered in order.
+/// Puts numbered records of many keys while `trouble` runs. Checks that each is placed where its
+/// ticket says, and delivered in order.
 async fn check<F: Future<Output = ()>>(
     name: &str,
     stage: &ProducerFixture,

@@ -15,8 +15,8 @@ use std::time::Duration;
 const KEYS: u64 = 30;
 const PUTS: u64 = 3_000;
 
-/// Puts over HTTP while the stream is split and merged and calls go wrong. Every ticket resolves,
-/// and as placed; each record is where its ticket says, and keys are in order.
+/// Puts over HTTP while the stream is split and merged and calls fail. Every ticket resolves as
+/// placed, each record is where its ticket says, and keys are in order.
 async fn check(
     wire: Transport,
     format: WireFormat,

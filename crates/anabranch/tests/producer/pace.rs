@@ -1,4 +1,4 @@
-//! When records leave: linger, sizes, rates and deadlines of the machine.
+//! Send times of records: linger, sizes, rates and deadlines of the machine.
 
 use crate::machine::{HIGH, LOW, MachineFixture, carrier, halves};
 use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
@@ -126,7 +126,7 @@ fn a_request_has_one_container_of_a_lane_and_at_most_five_hundred() {
     assert!(sent.iter().flat_map(|(_, entries)| entries).all(|entry| entry == "first"));
 }
 
-/// A machine whose one shard takes a thousand bytes a second, all of which are spent.
+/// Returns a machine whose only shard takes a thousand bytes a second, all of which are spent.
 fn spent(change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
     let mut bench = MachineFixture::with_map(|settings| {
         settings.aggregation = Aggregation::Off;
@@ -152,7 +152,7 @@ fn lanes_that_wait_for_a_rate_go_in_the_order_in_which_they_came() {
     let mut left = Vec::new();
     for late in 0..40 {
         bench.run(50);
-        // One that comes later takes nothing from those that wait, though it needs less.
+        // A later record takes nothing from those that wait, though it needs less.
         bench.put_data("late", HashKey(1_000 + late), "late".repeat(100));
         bench.run(0);
         for (request, entries) in bench.sent() {
@@ -163,7 +163,7 @@ fn lanes_that_wait_for_a_rate_go_in_the_order_in_which_they_came() {
     }
     let names: Vec<&str> = left.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names[..4], ["a", "b", "c", "l"], "{left:?}");
-    // Each takes 501 bytes of a thousand a second, and none goes before they are there.
+    // Each takes 501 bytes of a thousand a second, and none is sent before they are available.
     let times: Vec<u64> = left[..3].iter().map(|(at_ms, _)| *at_ms).collect();
     assert_eq!(times, [550, 1_050, 1_550], "one after the other");
 }

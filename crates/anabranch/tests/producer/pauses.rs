@@ -10,7 +10,7 @@ use anabranch_model::retry::{Backoff, Fault};
 
 const REFUSALS: [Fault; 3] = [Fault::AccessDenied, Fault::KeyUnusable, Fault::CredentialsExpired];
 
-/// Waits of 500 ms to a second, then twice as long, and so on.
+/// Sets a first wait of 500 ms to a second, which doubles each time.
 fn patient(settings: &mut ProducerSettings) {
     settings.refusal_backoff = Backoff::new(1_000, 30_000);
 }
@@ -25,7 +25,7 @@ fn two_shards(change: impl FnOnce(&mut ProducerSettings)) -> MachineFixture {
     bench
 }
 
-/// Runs for so long, and gives what was sent.
+/// Runs for `ms`, and returns the requests that were sent.
 fn sent_within(bench: &mut MachineFixture, ms: u64) -> Vec<(u64, Vec<String>)> {
     for _ in 0..ms {
         bench.run(1);
@@ -153,7 +153,7 @@ fn a_shard_that_is_refused_keeps_no_other_paused_shard_from_going_on() {
 
 #[test]
 fn many_keys_of_a_refused_stream_send_one_probe_at_a_time() {
-    // Without a map it is not known which keys share a shard.
+    // Without a shard map, keys that share a shard are unknown.
     for has_map in [true, false] {
         let mut bench = MachineFixture::new(|settings| {
             patient(settings);

@@ -1,4 +1,4 @@
-//! Calls that panic, that never end, and whose reply comes too late.
+//! Calls that panic, that never end, or whose reply arrives too late.
 
 use crate::stage::{ProducerFixture, quick, with_timeout};
 use anabranch::event::{Event, Events, ProducerEvent};
@@ -23,13 +23,13 @@ use std::time::Duration;
 /// The local stream behind a client whose first calls panic, some after they took effect.
 struct PanickingStream {
     local: LocalKinesis,
-    /// Puts that still panic.
+    /// Number of puts that still panic.
     puts: AtomicUsize,
-    /// Lists that still panic.
+    /// Number of lists that still panic.
     lists: AtomicUsize,
 }
 
-/// Whether one is left, which is then taken.
+/// Decrements the counter. Returns true unless it was 0.
 fn strikes(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
@@ -97,7 +97,7 @@ impl Wake for PanickingWaker {
     }
 }
 
-/// Has a future be awaited by someone whose waker panics.
+/// Polls a future once with a waker that panics.
 fn set_bomb(future: Pin<&mut impl Future>) {
     let waker = Waker::from(Arc::new(PanickingWaker));
     assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
@@ -177,7 +177,7 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
         });
         let flushed = elsewhere.spawn(async move {
             producer.flush().await;
-            // The last ones first: they are told last.
+            // In reverse order: the last tickets are resolved last.
             tickets.iter().rev().filter(|ticket| ticket.try_outcome().is_none()).count()
         });
         std::thread::sleep(Duration::from_millis(30));
@@ -187,7 +187,7 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
     }
 }
 
-/// Data whose memory can't be given back without a panic.
+/// Data whose deallocation panics.
 struct PanickingDrop;
 
 impl AsRef<[u8]> for PanickingDrop {
@@ -207,12 +207,12 @@ async fn a_record_whose_memory_is_given_back_with_a_panic_is_put_all_the_same() 
     let stage = ProducerFixture::new(1);
     let producer = quick().start(stage.api()).await.unwrap();
     assert!(with_timeout(producer.put("k", "first").await.unwrap()).await.is_placed());
-    // Until the driver has nothing to do.
+    // Until the driver is idle.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let data = Bytes::from_owner(PanickingDrop);
     let put = catch_unwind(AssertUnwindSafe(|| producer.try_put("k", data)));
     assert!(put.is_err(), "the panic is the caller's");
-    // Nobody waits for it, and nothing more is put.
+    // It is not awaited, and nothing more is put.
     with_timeout(async {
         while producer.stats().placed < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;

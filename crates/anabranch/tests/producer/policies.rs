@@ -1,4 +1,4 @@
-//! Policies: what a hole, a bad entry and many stopped keys do.
+//! Policies: effects of a failed record, of a bad entry, and of many stopped keys.
 
 use crate::stage::{ProducerFixture, STREAM};
 use anabranch::event::{Event, Events, ProducerEvent};
@@ -61,7 +61,7 @@ async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
 #[tokio::test]
 async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
     let stage = ProducerFixture::new(1);
-    // The user says two mebibytes, and the stream takes one.
+    // The user allows two mebibytes, and the stream takes one.
     let producer = Producer::new(STREAM)
         .with_record_max_bytes(2 << 20)
         .with_aggregation(Aggregation::Off)

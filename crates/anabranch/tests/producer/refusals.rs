@@ -1,4 +1,4 @@
-//! Refusals: bad input, a stream that is not there, and keys that stop.
+//! Refusals: bad input, a missing stream, and keys that stop.
 
 use crate::stage::{ProducerFixture, STREAM};
 use anabranch::producer::{
@@ -28,7 +28,7 @@ async fn bad_records_are_refused_by_name_before_they_are_taken() {
     assert!(told.starts_with("the record has 1048577 bytes, partition key included"), "{told}");
 }
 
-/// Puts the largest record of a key in each way there is, and then one with a byte more.
+/// Puts the largest record of a key with every kind of put, and then one with a byte more.
 async fn check_border(kib: i64, aggregation: Aggregation, key: &str) {
     let stage = ProducerFixture::new(1);
     stage.delete();
@@ -69,8 +69,8 @@ async fn the_key_counts_to_the_largest_record() {
     }
 }
 
-/// Two records whose aggregate has exactly the stream's maximum with its key go together, and with a
-/// byte more they go apart.
+/// Two records whose aggregate has exactly the stream's maximum, including its key, are sent
+/// together. With a byte more they are sent separately.
 #[tokio::test]
 async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
     for kib in [1_024, 10_240] {
@@ -107,7 +107,7 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
 #[tokio::test]
 async fn no_aggregate_is_larger_than_the_stream_takes() {
     let stage = ProducerFixture::new(1);
-    // The bounds are above the stream's maximum, which holds too.
+    // The bounds are above the stream's maximum, which also applies.
     let builder = Producer::new(STREAM).with_aggregate_bytes(2 << 20..=4 << 20);
     let producer = builder.with_rate_percent(1_000).start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
@@ -128,7 +128,7 @@ async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
         let stage = ProducerFixture::new(2);
         let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
         let producer = builder.start(stage.api()).await.unwrap();
-        // Without data at all, at both ends of the hashes, with keys of one and of 256 characters,
+        // Without data at all, at both ends of the hash range, with keys of one to 256 characters,
         // and exactly as large as the stream takes.
         let mut records = Vec::new();
         for (at, size) in [0, 1, (1 << 20) - 1, 1 << 20].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What replies do: where a container is, whether it counts, and what is told of each attempt.
+//! Effects of replies: the shard of a Kinesis record, its validity, and the reported attempts.
 
 use crate::machine::{HIGH, LOW, MachineFixture, halves};
 use anabranch_model::hash::HashRange;
@@ -9,7 +9,7 @@ use anabranch_model::produce::{EntryResult, MachineNotice};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 
-/// Two records in one aggregate, which was sent. Gives the request.
+/// Sends two records in one aggregate, and returns the request.
 fn pair(bench: &mut MachineFixture) -> u64 {
     bench.put("low", LOW);
     bench.put("high", HIGH);
@@ -71,7 +71,7 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
         (Fault::Missing, false),
         (Fault::Invalid, false),
         (Fault::TooLarge, false),
-        // Of the caller, and not of the record.
+        // About the caller, and not the record.
         (Fault::AccessDenied, true),
         (Fault::KeyUnusable, true),
         (Fault::Throttled, true),
@@ -80,7 +80,7 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
         (Fault::NotSent, true),
         (Fault::Busy, true),
         (Fault::CredentialsExpired, true),
-        // A proxy's error without a name: nothing is given up for it.
+        // A proxy's error without a name: no record is given up because of it.
         (Fault::Unknown, true),
     ] {
         for of_entry in [false, true] {

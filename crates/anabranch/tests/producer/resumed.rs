@@ -7,7 +7,7 @@ use anabranch_model::produce::settings::Aggregation;
 use anabranch_model::produce::{MachineNotice, OrderingKey};
 use anabranch_model::retry::Fault;
 
-/// A machine that stopped because the keys a, b and c did and two is the most.
+/// Returns a machine that has stopped: keys a, b and c stopped, and at most two are remembered.
 fn stopped() -> MachineFixture {
     let mut bench = MachineFixture::with_map(|settings| {
         settings.max_stopped_keys = 2;
@@ -28,7 +28,7 @@ fn id(key: &'static str, hash: u128) -> OrderingKey {
     OrderingKey { key: key.into(), explicit: Some(HashKey(hash)) }
 }
 
-/// Puts a record, and gives what was sent.
+/// Puts a record, and returns the requests that were sent.
 fn put(bench: &mut MachineFixture, name: &'static str, hash: u128) -> Vec<(u64, Vec<String>)> {
     bench.put(name, HashKey(hash));
     bench.run(0);
@@ -48,7 +48,7 @@ fn a_resumed_key_goes_on_while_the_others_are_refused_whether_there_was_room_for
         assert_eq!(put(&mut bench, "b", 2), []);
         assert!(is_refused(&bench, "b"));
         let mut sent = put(&mut bench, name, hash);
-        // What may pass is tried again, as always.
+        // Transient failures are retried as always.
         for _ in 0..3 {
             bench.refuse(sent.remove(0).0, Fault::Throttled);
             sent = bench.sent();

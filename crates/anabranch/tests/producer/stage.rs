@@ -18,13 +18,13 @@ use std::time::Duration;
 
 pub(crate) const STREAM: &str = "orders";
 
-/// What ends before long.
+/// Awaits a future that must complete within 30 seconds.
 pub(crate) async fn with_timeout<F: Future>(what: F) -> F::Output {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, what).await.expect("it ends before long")
 }
 
-/// A producer that tries again at once.
+/// Returns a producer that retries at once.
 pub(crate) fn quick() -> ProducerBuilder {
     Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
 }
@@ -75,7 +75,7 @@ impl ProducerFixture {
         shards
     }
 
-    /// Splits the open shard with the most hashes in its middle.
+    /// Splits the open shard with the widest hash range in its middle.
     pub(crate) async fn split(&self) {
         let shards = self.open_shards().await;
         let width = |range: anabranch_model::hash::HashRange| range.end().0 - range.start().0;
@@ -100,7 +100,7 @@ impl ProducerFixture {
         self.engine.merge_shards(&request).unwrap();
     }
 
-    /// Has some calls of an operation go wrong, with this probability.
+    /// Makes calls of an operation fail with this probability.
     pub(crate) fn fault(&self, operation: Operation, effect: FaultEffect, probability: f64) -> u64 {
         self.engine.faults().add(FaultRule {
             operation: Some(operation),
@@ -113,7 +113,8 @@ impl ProducerFixture {
         })
     }
 
-    /// Every user record, shard by shard in the order of their making, as KCL delivers it.
+    /// Returns every user record, shard by shard in the order of their creation, as KCL delivers
+    /// it.
     pub(crate) async fn read_all(&self) -> Vec<UserRecord> {
         self.engine.faults().clear();
         self.engine.enforce_limits(false);
@@ -141,7 +142,7 @@ impl ProducerFixture {
         all
     }
 
-    /// For each key the numbers in its data, by first delivery.
+    /// Returns for each key the numbers in its data, in the order of their first delivery.
     pub(crate) async fn first_deliveries(&self) -> BTreeMap<String, Vec<u64>> {
         let mut seen = BTreeSet::new();
         let mut keys: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -156,7 +157,7 @@ impl ProducerFixture {
     }
 }
 
-/// The number that a record's data begin with.
+/// Returns the number at the start of a record's data.
 pub(crate) fn number(data: &[u8]) -> u64 {
     let digits: String = data
         .iter()

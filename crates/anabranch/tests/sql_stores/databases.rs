@@ -1,4 +1,4 @@
-//! Databases with an encoding and with settings of their own.
+//! Databases with various encodings and session settings.
 
 use crate::postgres_server::Server;
 use crate::steps::{create, done, join, key, take};
@@ -8,7 +8,7 @@ use anabranch_model::lease::WorkerId;
 /// A worker with letters of two, three and four bytes.
 const NAME: &str = "wörker-日本-😀";
 
-/// A database with options of `CREATE DATABASE`, and with a setting that all its sessions have.
+/// Creates a database with options of `CREATE DATABASE`, and with a setting for all its sessions.
 fn database(server: &Server, name: &str, options: &str, setting: &str) -> String {
     server.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0 {options}"));
     server.sql("postgres", &format!("ALTER DATABASE {name} SET {setting}"));

@@ -1,4 +1,4 @@
-//! Real coordinators on a real database: they share, and hand over when one of them stops.
+//! Real coordinators on a real database: they share leases, and hand over when one of them stops.
 
 use crate::postgres_server::Server;
 use crate::steps::sqlite;
@@ -49,7 +49,7 @@ impl<S: LeaseStore> Worker<S> {
     }
 }
 
-/// Gives each shard back as soon as that is asked for.
+/// Releases each shard as soon as a stop is requested.
 async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<LeaseHandle<S, LocalKinesis>>) {
     let mut shards = JoinSet::new();
     while let Some(grip) = grips.recv().await {
@@ -61,7 +61,7 @@ async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<LeaseHandle<S, LocalK
     }
 }
 
-/// Waits until something holds, and tells how long that took.
+/// Waits until something holds, and prints how long that took.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let clock = Clock::machine();
     let start = clock.now_ms();

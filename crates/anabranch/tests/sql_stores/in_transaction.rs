@@ -1,4 +1,4 @@
-//! A checkpoint in the user's own transaction: with its effects, or not at all.
+//! A checkpoint in the user's own transaction: stored with its effects, or not at all.
 
 use crate::postgres_server::Server;
 use crate::steps::{at, done, key, owned, sqlite, start, take};
@@ -9,7 +9,7 @@ use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::time::Duration;
 
-/// The same story on both databases, whose transactions have no type in common.
+/// The same test on both databases, whose transactions have no type in common.
 macro_rules! together_or_not_at_all {
     ($store:expr, $pool:expr) => {{
         let (store, pool) = ($store, $pool);
@@ -26,7 +26,7 @@ macro_rules! together_or_not_at_all {
         done(&store, &announce).await;
         let version = store.poll().await.unwrap().version;
 
-        // Committed: both are there, and a lost answer could be told from the row.
+        // Committed: both are there, and a lost reply could be resolved from the row.
         let mut tx = pool.begin().await.unwrap();
         sqlx::query(effect).execute(&mut *tx).await.unwrap();
         let moved = store.checkpoint_in(&mut tx, &hold, &start(), &at(1), Nonce(6)).await;
@@ -62,7 +62,7 @@ macro_rules! together_or_not_at_all {
         }
         tx.rollback().await.unwrap();
 
-        // An owner that took its own row again has made void whatever it began before.
+        // An owner that takes its own row again invalidates its earlier transactions.
         let again = done(&store, &hold.retake(Nonce(20))).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
         let late = store.checkpoint_in(&mut tx, &hold, &at(1), &at(2), Nonce(21)).await;
@@ -78,7 +78,7 @@ macro_rules! together_or_not_at_all {
         tx.rollback().await.unwrap();
         assert_eq!(effects().await, (1, at(1)));
 
-        // Nobody waits for a transaction that stays open: whoever wants the row is told.
+        // Other writers do not wait for an open transaction: they get an error.
         let lease = store.get(&key(0)).await.unwrap().unwrap();
         let mut tx = pool.begin().await.unwrap();
         let moved =

@@ -1,4 +1,4 @@
-//! Whoever waits for a change of the plan hears of it.
+//! Notifications: a store that waits for a change of the plan is woken.
 
 use crate::postgres_server::Server;
 use crate::proxy::{Proxy, ProxyMode};
@@ -8,7 +8,7 @@ use anabranch::lease::{AnyStore, LeaseStore, PostgresStore};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Long enough for any machine. A test that fails waits for it, no other does.
+/// Long enough for any machine. Only a failing test waits for it.
 const FOR_EVER: Duration = Duration::from_mins(1);
 
 async fn hears(store: &impl LeaseStore, what: &str) {
@@ -30,14 +30,13 @@ async fn a_change_of_the_plan_is_heard_also_after_the_connection_died() {
     done(&writes, &create(0)).await;
     hears(&listens, "a lease that was made").await;
 
-    // What happens between two calls is not lost, and each clone is told, behind the store of any
-    // kind too.
+    // Changes between two calls are not lost, and each clone is woken, also behind `AnyStore`.
     let clone = AnyStore::from(listens.clone());
     done(&writes, &take(0, "a", 0)).await;
     hears(&listens, "a take").await;
     hears(&clone, "a take").await;
 
-    // Neither another application's writes nor checkpoints wake anybody.
+    // Neither another application's writes nor checkpoints wake a waiter.
     done(&other, &create(0)).await;
     let lease = writes.get(&key(0)).await.unwrap().unwrap();
     let hold = lease.token().unwrap();
@@ -71,7 +70,7 @@ async fn a_server_that_is_far_away_is_heard() {
     hears(&store, "a server that is far away").await;
 }
 
-/// One that listens tries again, less and less often, and complains once.
+/// A listener retries less and less often, and warns once.
 #[tokio::test]
 async fn a_server_that_refuses_is_asked_less_and_less_often() {
     let proxy = Proxy::to(1).await;

@@ -1,4 +1,4 @@
-//! A write whose `COMMIT` got no answer is unknown, and the row tells what became of it.
+//! A write whose `COMMIT` got no reply has an unknown outcome, which the row resolves.
 
 use crate::postgres_server::Server;
 use crate::proxy::{Proxy, ProxyMode};
@@ -8,7 +8,7 @@ use anabranch_model::lease::{Resolution, Write, WriteOutcome, WriteRefusal, reso
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store that reaches its server through a proxy, and one that needs none.
+/// Returns a store that reaches its server through a proxy, and one that needs none.
 async fn both_ways(server: &Arc<Server>) -> (Proxy, PostgresStore, PostgresStore) {
     let direct = server.fresh_database();
     let proxy = Proxy::to(server.port()).await;
@@ -36,7 +36,7 @@ async fn a_commit_without_an_answer_is_unknown_and_the_row_tells() {
         assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown, "{mode:?}");
         proxy.set(ProxyMode::Pass);
         assert_eq!(resolved(&direct, &write).await, becomes, "{mode:?}");
-        // The same write again: done now, or refused with the row that shows its first copy.
+        // The same write again: done now, or refused with the row that shows the first attempt.
         match store.write(&write).await.unwrap() {
             WriteOutcome::Done(_) => assert_eq!(mode, ProxyMode::CutBeforeCommit),
             WriteOutcome::Refused { why: WriteRefusal::TermMoved, now: Some(now) } => {
@@ -57,7 +57,7 @@ async fn a_commit_that_arrives_late_is_applied_after_the_read_back() {
     proxy.set(ProxyMode::HoldCommit);
     assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown);
     assert_eq!(resolved(&direct, &write).await, Resolution::StillUnknown);
-    // Its row is locked until the server knows, so nobody can decide over its head.
+    // Its row is locked until the server has decided, so no other writer can change it meanwhile.
     let busy = direct.write(&take(0, "c", hold.term)).await.unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy:?}");
     assert!(busy.to_string().contains("the row's lock"), "the lock's own time-out: {busy}");
@@ -77,7 +77,7 @@ async fn a_silent_network_is_an_error_before_the_commit_and_leaves_no_connection
     while store.poll().await.is_err() {}
     let write = take(0, "b", hold.term);
     proxy.set(ProxyMode::Mute);
-    // More often than there are connections: each is let go, and none is waited for.
+    // More often than there are connections: each is dropped, and none is waited for.
     for _ in 0..6 {
         let error = store.write(&write).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! The stores on SQL pass the suite, and keep what a database shared by many asks for.
+//! The SQL stores pass the suite, and meet the requirements of a shared database.
 //!
 //! PostgreSQL is a real server that the tests start; see `postgres_server`.
 

@@ -10,16 +10,16 @@ use tokio::task::JoinSet;
 const WRITERS: u32 = 6;
 const DEATHS: u32 = 3;
 
-/// The last write of a writer before it heard of the death.
+/// Last write of a writer before it noticed the crash.
 struct LastWrite {
     hold: LeaseToken,
     replaces: Checkpoint,
     to: Checkpoint,
-    /// `None` for an error, which says that nothing was written.
+    /// `None` for an error, which means that nothing was written.
     outcome: Option<WriteOutcome>,
 }
 
-/// Checkpoints as fast as it can, from the last one and its number on, until the server is gone.
+/// Writes checkpoints as fast as possible, starting after `last`, until the server is gone.
 async fn write_until_it_dies(
     store: PostgresStore,
     hold: LeaseToken,
@@ -41,7 +41,7 @@ async fn write_until_it_dies(
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_outcome_before_a_kill_is_true_after_it() {
     let Some(server) = Server::start() else { return };
-    // A server that may forget what it acknowledged, as some are for speed: not to us.
+    // A server configured for speed, which may lose acknowledged commits: the store overrides that.
     server.sql("postgres", "ALTER SYSTEM SET wal_writer_delay = '10s'");
     server.sql("postgres", "SELECT pg_reload_conf()");
     server.sql("postgres", "ALTER DATABASE postgres SET synchronous_commit = off");
@@ -73,7 +73,7 @@ async fn every_outcome_before_a_kill_is_true_after_it() {
             let resolution = resolve(store.layout(), &write, &row);
             let now = store.get(&last.hold.key).await.unwrap().unwrap().checkpoint;
             match last.outcome {
-                // What was acknowledged before is there: the row holds this write or the last.
+                // Acknowledged writes are there: the row holds this write or the last.
                 Some(WriteOutcome::Unknown) => {
                     unknown += 1;
                     assert!(now == last.replaces || now == last.to, "{shard}: {now}");

@@ -1,4 +1,4 @@
-//! Parked records in a table of PostgreSQL.
+//! Dead letters in a table of PostgreSQL.
 
 use crate::postgres_server::Server;
 use anabranch::clock::{Clock, Rng};
@@ -31,7 +31,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
         ..Default::default()
     };
     engine.create_stream(&request).unwrap();
-    // A key and data that are no text to a database.
+    // A key and data that are not valid database text.
     let key = "key \0 \"quoted\"";
     for number in 0..5_u8 {
         let data = [0, 0xff, number];

@@ -1,4 +1,4 @@
-//! Behind `PgBouncer` in transaction mode everything works but notifications, without a setting.
+//! Behind `PgBouncer` in transaction mode everything but notifications works, without any setting.
 
 use crate::fleet::share_and_hand_over;
 use crate::postgres_server::bouncer::Bouncer;
@@ -19,15 +19,15 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Without the support of the pooler for prepared statements, and with it.
+/// Without the pooler's support for prepared statements, and with it.
 const MAX_PREPARED_STATEMENTS: [u32; 2] = [0, 200];
 
-/// How many polls must leave nothing behind.
+/// Number of polls that must leave nothing behind.
 const POLLS: u32 = 10_000;
 
 const RECORDS: usize = 500;
 
-/// What `PgBouncer` takes as it comes.
+/// Connection options without parameters that `PgBouncer` rejects.
 fn options(url: &str) -> PgConnectOptions {
     PgConnectOptions::from_str(url).unwrap().extra_float_digits(None)
 }
@@ -52,7 +52,7 @@ async fn a_fleet_behind_a_pooler_shares_its_leases_and_hands_them_over() {
     }
 }
 
-/// The process of a connection to the server, and how many prepared statements it has.
+/// Returns the server process of a connection, and its number of prepared statements.
 async fn prepared(connection: &mut PgConnection) -> (i32, i64) {
     let sql = "SELECT pg_backend_pid(), count(*) FROM pg_prepared_statements";
     let row = sqlx::raw_sql(sql).fetch_one(connection).await.unwrap();
@@ -70,7 +70,7 @@ async fn polls_leave_no_prepared_statement_behind() {
         for _ in 0..POLLS {
             assert_eq!(store.poll().await.unwrap().version, Some(1));
         }
-        // Two transactions at a time hold both connections that the pooler has.
+        // Two concurrent transactions occupy both connections that the pooler has.
         let mut seen = Vec::new();
         let mut connections = Vec::new();
         for _ in 0..2 {
@@ -160,7 +160,8 @@ async fn a_consumer_behind_a_pooler_stores_each_effect_once() {
     }
 }
 
-/// How many warnings two clones of a store give while they wait for changes that never come.
+/// Returns the number of warnings that two clones of a store log while they wait for changes that
+/// never come.
 async fn warnings_while_waiting(store: &PostgresStore) -> usize {
     let warnings = Warnings::default();
     let _here = tracing::subscriber::set_default(warnings.clone());
@@ -177,7 +178,7 @@ async fn a_store_that_can_hear_of_no_changes_says_so_once_and_listens_nowhere() 
     let pooled = PostgresStore::connect(&bouncer.before(&url), "app").unwrap();
     pooled.prepare().await.unwrap();
     assert_eq!(warnings_while_waiting(&pooled).await, 1);
-    // A notification that a connection of the pooler hears would end what runs on it.
+    // A notification that arrives on a connection of the pooler would interrupt its client.
     for round in 0..10 {
         done(&pooled, &create(round)).await;
         assert_eq!(pooled.poll().await.unwrap().version, Some(u64::from(round) + 1));

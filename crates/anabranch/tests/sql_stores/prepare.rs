@@ -1,4 +1,4 @@
-//! Many workers make the tables at once.
+//! Creation and migration of the tables, by many workers at once.
 
 use crate::postgres_server::Server;
 use crate::refusals::sqlite;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 const ROUNDS: u32 = 30;
 const WORKERS: u32 = 4;
 
-/// Every worker prepares and joins at the same moment, each on connections of its own.
+/// Lets every worker prepare and join at the same moment, each on connections of its own.
 async fn check<S: LeaseStore>(round: u32, stores: Vec<S>) {
     let mut tasks = JoinSet::new();
     for (i, store) in stores.into_iter().enumerate() {
@@ -51,15 +51,15 @@ async fn many_workers_may_make_a_schema_at_once() {
     }
 }
 
-/// What takes a database of today back to version 1: the rows stay.
+/// Statements that downgrade a current database to version 1. The rows stay.
 const BACK_TO_1: &str = "ALTER TABLE {t}lease DROP COLUMN bytes_per_second; \
     ALTER TABLE {t}worker DROP COLUMN streams; \
     ALTER TABLE {t}worker DROP COLUMN lease_time_ms; \
     ALTER TABLE {t}schema_version DROP COLUMN min_reader; \
     DELETE FROM {t}schema_version WHERE version > 1";
 
-/// Rows of version 1 are there after the step to today's, and take what is new. `old` was open
-/// before the step, `open` makes stores that take it, and `sql` speaks to the database.
+/// Checks that rows of version 1 are there after the migration, and accept the new fields. `old`
+/// was open before the migration, `open` creates stores that perform it, and `sql` runs statements.
 async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl AsyncFn(&str)) {
     old.prepare().await.unwrap();
     done(&old, &join("a")).await;
@@ -76,7 +76,7 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     let store = last.unwrap();
     assert_eq!(store.get(&key(0)).await.unwrap(), lease);
     assert_eq!(store.poll().await.unwrap(), look);
-    // Connections that were open before the step go on.
+    // Connections that were open before the migration keep working.
     done(&old, &hold.checkpoint(at(4), at(5), None, Nonce(10))).await;
     let write = hold.checkpoint_at_rate(at(5), at(6), None, Some(4_096), Nonce(11));
     done(&store, &write).await;
@@ -91,7 +91,7 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     let look = store.poll().await.unwrap();
     let worker = |id: &str| look.workers.iter().find(|it| it.id.as_str() == id).unwrap();
     assert_eq!(worker("a").reads, Some(vec!["orders".into()]));
-    // A row of an older version says nothing: watchers go by their own lease time.
+    // A row of an older version has no lease time: observers use their own.
     assert_eq!((worker("a").lease_time_ms, worker("b").lease_time_ms), (None, lease_time_ms));
     // Once more, on a database that is up to date.
     store.prepare().await.unwrap();
@@ -119,12 +119,12 @@ async fn a_postgres_schema_of_version_1_is_brought_up_to_date_with_its_rows() {
     .await;
 }
 
-/// What workers of the release before write, with the patience that they have.
+/// Writes of workers of the previous release, which run with their lock timeout.
 const OLD_WRITES: [&str; 2] =
     ["UPDATE anabranch.lease SET nonce = nonce + 1", "UPDATE anabranch.worker SET counter = 7"];
 
-/// While somebody reads these tables in one long transaction, workers that want to add columns to
-/// them leave room for those of the release before; once the reader is done, they add them.
+/// Checks that workers which wait to add columns to tables in a long read transaction do not block
+/// the writes of the previous release. Once the reader is done, they add the columns.
 async fn check_makes_room(reads: &[&str]) {
     let Some(server) = Server::shared() else { return };
     let url = server.fresh_database();
@@ -177,11 +177,11 @@ async fn a_migration_lets_workers_write_while_a_reader_keeps_it_from_the_table()
     }
 }
 
-/// Tables of a later version are used where they say that this one may.
+/// Checks that tables of a later version are used if they permit this version.
 async fn check_later<S: LeaseStore>(store: S, sql: impl AsyncFn(&str)) {
     store.prepare().await.unwrap();
     done(&store, &join("a")).await;
-    // Tables that this version made say who may use them: nothing could be inserted otherwise.
+    // Tables created by this version name the oldest permitted one: an insert would fail otherwise.
     sql("INSERT INTO {t}schema_version (version, min_reader) SELECT 6, min_reader FROM {t}schema_version WHERE version = (SELECT max(version) FROM {t}schema_version)").await;
     store.prepare().await.unwrap();
     sql("ALTER TABLE {t}lease ADD COLUMN later bigint").await;

@@ -1,4 +1,4 @@
-//! Stands between a store and PostgreSQL, and loses what it is told to lose.
+//! A proxy between a store and PostgreSQL, which loses messages on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What is done to a `COMMIT`, or to everything.
+/// Fault of each `COMMIT`, or of everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProxyMode {
     /// Everything passes.
@@ -19,20 +19,20 @@ pub(crate) enum ProxyMode {
     CutAfterCommit,
     /// A `COMMIT` waits, with its client gone, until the mode changes.
     HoldCommit,
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and the connections stay open.
     Mute,
-    /// Everything passes, late: the server is far away.
+    /// Everything passes late: the server is far away.
     Far,
     /// Each connection is closed at once.
     Closed,
 }
 
-/// How long an answer takes from a server that is far away.
+/// Reply time of a server that is far away.
 const ROUND_TRIP: Duration = Duration::from_millis(150);
 
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    /// How many connections were made to it.
+    /// Number of accepted connections.
     pub(crate) accepted: Arc<AtomicU32>,
     mode: Arc<watch::Sender<ProxyMode>>,
     _tasks: JoinSet<()>,
@@ -110,7 +110,7 @@ async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Pro
     }
 }
 
-/// How much was read, unless that was the end.
+/// Returns the number of bytes read, or `None` at the end.
 fn some(read: std::io::Result<usize>) -> Option<usize> {
     read.ok().filter(|length| *length > 0)
 }

@@ -1,9 +1,9 @@
-//! What can't be used is refused in plain words, without secrets.
+//! Unusable configurations are refused with plain messages, without secrets.
 
 use crate::postgres_server::Server;
 use anabranch::lease::{LeaseStore, PostgresStore, SqliteStore, StoreError};
 
-/// The error names what is wrong and what to do, and holds no password.
+/// Asserts that the error names the problem and the remedy, and contains no password.
 fn check(error: &StoreError, kind: &str, words: &[&str]) {
     let (text, debug) = (error.to_string(), format!("{error:?}"));
     assert!(debug.starts_with(kind), "{kind} expected: {debug}");
@@ -38,7 +38,7 @@ async fn a_postgres_address_that_leads_nowhere_is_named() {
     }
     let store = PostgresStore::connect(&url, "app").unwrap();
     check(&store.clone().with_schema("").unwrap_err(), "Unusable", &["schema"]);
-    // Before `prepare` there are no tables, and that is said too.
+    // Before `prepare` there are no tables, and the error says so.
     check(&store.poll().await.unwrap_err(), "Missing", &["prepare"]);
 }
 
@@ -62,7 +62,7 @@ async fn a_role_without_rights_is_told_and_can_use_tables_that_are_there() {
     assert_eq!(weak.poll().await.unwrap().version, Some(0));
 }
 
-/// Statements that spoil the tables of a schema that was made, and what `prepare` says then.
+/// Statements that damage the tables of an existing schema, and the resulting error of `prepare`.
 const FOREIGN: [(&str, &[&str]); 4] = [
     ("INSERT INTO {t}schema_version (version) VALUES (7)", &["version 7", "newer"]),
     ("DELETE FROM {t}schema_version", &["schema_version"]),
@@ -127,7 +127,7 @@ async fn a_path_that_can_hold_no_file_is_named() {
     check(&store.with_table_prefix("a b").unwrap_err(), "Unusable", &["letters"]);
 }
 
-/// Speaks to a file of SQLite without a store.
+/// Runs statements on a SQLite file without a store.
 pub(crate) async fn sqlite(path: &std::path::Path, sql: &str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     let mut file = sqlx::ConnectOptions::connect(&options).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_sqlite_file_that_was_removed_or_replaced_is_not_used_on() {
     old.prepare().await.unwrap();
     old.poll().await.unwrap();
     for ending in ["", "-wal", "-shm"] {
-        // Not every one of them is always there.
+        // Not every one of them always exists.
         let _ = std::fs::remove_file(folder.path().join(format!("leases.db{ending}")));
     }
     check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);

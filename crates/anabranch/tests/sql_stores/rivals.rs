@@ -1,4 +1,5 @@
-//! Many at one row, each on connections of its own; and a heart that waits for none of them.
+//! Many writers on one row, each on connections of its own; and heartbeats that wait for none of
+//! them.
 
 use crate::postgres_server::Server;
 use crate::steps::{create, done, join, owned, take};
@@ -13,11 +14,11 @@ use tokio::task::JoinSet;
 const RIVALS: u32 = 8;
 const ROUNDS: u64 = 20;
 const PROCESSES: u32 = 3;
-/// Where a process of the contest finds the file, and under which name it takes.
+/// Path of the file, and the worker name, of a process in the contest.
 const FILE: &str = "ANABRANCH_TEST_CONTEST";
 const NAME: &str = "ANABRANCH_TEST_RIVAL";
 
-/// Takes the lease under each term once, and tells under which terms it won.
+/// Takes the lease under each term once, and returns the terms under which it won.
 async fn contest<S: LeaseStore>(store: &S, name: &str) -> Vec<u64> {
     let mut won = Vec::new();
     for term in 0..ROUNDS {
@@ -37,7 +38,7 @@ async fn contest<S: LeaseStore>(store: &S, name: &str) -> Vec<u64> {
     won
 }
 
-/// Each term was won once.
+/// Asserts that each term was won once.
 fn check(mut won: Vec<u64>) {
     won.sort_unstable();
     assert_eq!(won, (0..ROUNDS).collect::<Vec<_>>());
@@ -91,7 +92,7 @@ async fn of_processes_at_one_file_one_wins_each_round() {
 async fn one_process_of_several() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let store = SqliteStore::open(Path::new(&path), "app").unwrap();
-    // All processes make the tables and the row; one of them does.
+    // All processes try to create the tables and the row; one of them does.
     while let Err(error) = store.prepare().await {
         assert!(error.is_retryable(), "{error}");
     }
@@ -115,7 +116,7 @@ async fn a_beat_waits_for_no_crowd_of_other_writes() {
     done(&store, &join("a")).await;
     let hold = owned(&store, 0).await;
 
-    // Every other write waits for a row that somebody has locked.
+    // Every other write waits for a locked row.
     let pool = PgPool::connect(&url).await.unwrap();
     let mut lock = pool.begin().await.unwrap();
     sqlx::query("SELECT shard FROM anabranch.lease FOR UPDATE").execute(&mut *lock).await.unwrap();

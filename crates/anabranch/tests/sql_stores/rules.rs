@@ -1,4 +1,4 @@
-//! The suite of all lease stores.
+//! The conformance suite of all lease stores.
 
 use crate::postgres_server::Server;
 use crate::steps::sqlite;
@@ -13,7 +13,7 @@ async fn the_sqlite_store_keeps_the_rules() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_postgres_store_keeps_the_rules() {
     let Some(server) = Server::shared() else { return };
-    // As many connections as rivals, so that they really meet.
+    // As many connections as rivals, so that they really compete.
     let store = PostgresStore::connect(&server.fresh_database(), "app").unwrap();
     conformance::run(store.with_connections(16).unwrap()).await;
 }

@@ -45,20 +45,20 @@ pub(crate) fn join(name: &str) -> Write {
     Write::worker(&WorkerId::from(name), join, Nonce(2))
 }
 
-/// Makes a write that must be applied.
+/// Performs a write that must be applied.
 pub(crate) async fn done<S: LeaseStore>(store: &S, write: &Write) -> Option<LeaseToken> {
     let outcome = store.write(write).await.unwrap();
     assert!(matches!(outcome, WriteOutcome::Done(_)), "{write:?}: {outcome:?}");
     outcome.token()
 }
 
-/// A lease that the worker `a` owns.
+/// Creates a lease that the worker `a` owns.
 pub(crate) async fn owned<S: LeaseStore>(store: &S, shard: u32) -> LeaseToken {
     done(store, &create(shard)).await;
     done(store, &take(shard, "a", 0)).await.unwrap()
 }
 
-/// A file in a folder that goes away with the test.
+/// Opens a store in a temporary folder that is removed with the test.
 pub(crate) fn sqlite() -> (TempDir, SqliteStore) {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("leases.db"), "app").unwrap();

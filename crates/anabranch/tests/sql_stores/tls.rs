@@ -1,4 +1,4 @@
-//! The way to PostgreSQL can be encrypted, and its certificate checked.
+//! TLS connections to PostgreSQL, with verification of the certificate.
 
 use crate::postgres_server::Server;
 use anabranch::lease::{LeaseStore, PostgresStore};

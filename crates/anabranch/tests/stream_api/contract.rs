@@ -1,4 +1,4 @@
-//! What every implementation of the seam answers.
+//! The contract of every implementation of `StreamApi`.
 
 use crate::stage::StreamFixture;
 use anabranch::stream::api::{
@@ -159,7 +159,7 @@ async fn faults(api: &impl StreamApi, stage: &StreamFixture) {
     ] {
         stage.strike(Operation::GetRecords, effect);
         fails(api.records(&name, &iterator, 10).await, fault, "GetRecords on faults");
-        // One attempt a call: the fault was for one attempt, and the caller saw it.
+        // One attempt per call: the fault was for one attempt, and the caller saw it.
         assert!(api.records(&name, &iterator, 10).await.is_ok(), "{effect:?} struck twice");
     }
     stage.strike(Operation::PutRecord, FaultEffect::DropReply);

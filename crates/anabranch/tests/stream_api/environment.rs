@@ -1,12 +1,12 @@
-//! What `from_env` says when the environment lacks something. Each case runs in a process of its
-//! own, because the environment belongs to the process.
+//! Messages of `from_env` for an incomplete environment. Each case runs in a process of its own,
+//! because the environment belongs to the process.
 
 use anabranch::stream::aws;
 use std::process::Command;
 
 const CHILD: &str = "ANABRANCH_TEST_CHILD";
 
-/// Runs in the child only: prints what the set-up said.
+/// Runs in the child only: prints the result of the setup.
 #[tokio::test]
 async fn child() {
     if std::env::var(CHILD).is_ok() {

@@ -1,4 +1,4 @@
-//! Which format each call speaks, and what an endpoint without Kinesis' CBOR changes.
+//! The format of each call, and the fallback for an endpoint without Kinesis' CBOR.
 
 use crate::stage::StreamFixture;
 use anabranch::stream::api::{
@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 const CBOR: &str = "application/x-amz-cbor-1.1";
 const JSON: &str = "application/x-amz-json-1.1";
 
-/// An answer: status, content type, body.
+/// A reply: status, content type, body.
 type CannedReply = (u16, &'static str, &'static [u8]);
 
-/// Answers by operation and content type.
+/// Replies by operation and content type.
 type CannedReplies = fn(&str, &str) -> CannedReply;
 
-/// An endpoint that answers by operation and content type, and keeps what it was asked.
+/// An endpoint that replies by operation and content type, and records the requests.
 struct Endpoint {
     asked: Arc<Mutex<Vec<(String, String)>>>,
     api: AwsKinesis,
@@ -48,7 +48,7 @@ impl Endpoint {
         Self { asked, api: AwsKinesis::new(&config.build()), _serving: serving }
     }
 
-    /// What was asked since the last look: operation and format.
+    /// Returns the requests since the last call: operation and format.
     fn asked(&self) -> Vec<String> {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
         let format = |kind: &str| if kind == CBOR { "CBOR" } else { "JSON" };
@@ -101,7 +101,7 @@ async fn serve(
 
 const PLACED: &[u8] = br#"{"Records":[{"ShardId":"shardId-000000000000","SequenceNumber":"1"}]}"#;
 
-/// Whatever it is asked, there is no such thing, in the format that it was asked in.
+/// Replies to every request that the resource does not exist, in the format of the request.
 fn nothing_here(_: &str, kind: &str) -> CannedReply {
     if kind == CBOR {
         (400, CBOR, b"\xa1\x66__type\x78\x19ResourceNotFoundException")
@@ -225,7 +225,7 @@ async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
     }
 }
 
-/// What reads a shard and what tells whether its stream is there: one such answer to each would end
+/// The calls that read a shard or check that its stream exists: one such reply to each would end
 /// the worker.
 #[tokio::test]
 async fn a_proxy_that_finds_no_route_makes_no_stream_disappear() {
@@ -264,7 +264,7 @@ async fn data_that_are_text_are_read_again_in_json() {
     assert_eq!(endpoint.asked(), ["GetRecords CBOR", "GetRecords JSON"]);
 }
 
-/// Good replies of somebody who knows nothing of Kinesis.
+/// Successful replies of a server that does not implement Kinesis.
 const NOTHING: [CannedReplies; 8] = [
     |_, _| (200, CBOR, b""),
     |_, _| (200, CBOR, b"\xa0"),

@@ -1,4 +1,4 @@
-//! Whoever implements the stream seam gives the same answers: one contract, run against each.
+//! One contract, run against every implementation of `StreamApi`: all give the same replies.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -22,7 +22,7 @@ async fn the_local_stream_in_process_keeps_the_contract() {
     contract::check(&api, &stage).await;
 }
 
-/// Keeps the contract over a wire, in a format, and goes on speaking that format.
+/// Checks the contract over a transport in a format, and that the format does not change.
 async fn check(wire: Transport, format: WireFormat) {
     let stage = StreamFixture::over(wire).await;
     let api = AwsKinesis::speaking(format, &stage.sdk_config());

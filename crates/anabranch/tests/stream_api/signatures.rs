@@ -1,4 +1,4 @@
-//! What is signed is what is sent, however a body is put together.
+//! The signature matches the request as sent, however its body is assembled.
 
 use crate::stage::StreamFixture;
 use anabranch::stream::api::{PutEntry, PutEntryResult, ReadFrom, ShardFilter, StreamApi};
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 const SECRET: &str = "a secret";
 
-/// Sizes around the one from which on data are sent from where they are.
+/// Sizes around the threshold above which data are sent without a copy.
 const SIZES: [&[usize]; 5] = [
     &[100],
     &[16 * 1024],
@@ -34,13 +34,13 @@ fn entries(sizes: &[usize]) -> Vec<PutEntry> {
     sizes.iter().enumerate().map(entry).collect()
 }
 
-/// A request as it came: its headers by their names in small letters, and its body.
+/// A received request: its headers by lower-case name, and its body.
 struct ReceivedRequest {
     headers: HashMap<String, String>,
     body: Vec<u8>,
 }
 
-/// Takes one request, and refuses it.
+/// Receives one request, and refuses it.
 async fn take_one(listener: &TcpListener) -> ReceivedRequest {
     let (socket, _) = listener.accept().await.unwrap();
     let mut socket = BufReader::new(socket);
@@ -74,7 +74,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The signature that a request ought to have, by the rules of Signature Version 4.
+/// Returns the signature of a request as received, and as computed by the rules of Signature
+/// Version 4.
 fn signature(came: &ReceivedRequest) -> (String, String) {
     let authorization = &came.headers["authorization"];
     let part = |name: &str| {

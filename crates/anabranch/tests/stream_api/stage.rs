@@ -1,4 +1,4 @@
-//! A local stream whose changes are over at once, with what a test does behind the seam's back.
+//! A local stream whose changes complete at once, with operations outside of `StreamApi`.
 
 use crate::network::Transport;
 use anabranch_local::fault::{FaultEffect, FaultRule};
@@ -48,7 +48,7 @@ impl StreamFixture {
         self.engine().delete_stream(&request).unwrap();
     }
 
-    /// Splits a shard of the whole hash key space in the middle.
+    /// Splits a shard that covers the whole hash key space in the middle.
     pub(crate) fn split(&self, stream: &str, shard: &str) {
         let request = split_shard::Request {
             stream: StreamTarget::named(stream),
@@ -67,7 +67,7 @@ impl StreamFixture {
         self.engine().merge_shards(&request).unwrap();
     }
 
-    /// Strikes the next call of an operation.
+    /// Injects a fault into the next call of an operation.
     pub(crate) fn strike(&self, operation: Operation, effect: FaultEffect) {
         self.engine().faults().add(FaultRule {
             operation: Some(operation),

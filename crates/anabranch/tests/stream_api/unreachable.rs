@@ -1,4 +1,4 @@
-//! What the SDK says when nobody answers.
+//! Errors of the SDK when no server answers.
 
 use crate::stage::StreamFixture;
 use anabranch::stream::api::{PutEntry, ShardFilter, ShardIterator, StreamApi};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Puts one record at `address`, and gives the fault and its words.
+/// Puts one record at `address`, and returns the fault and its message.
 async fn put_at(address: String) -> (Fault, String) {
     let stage = StreamFixture::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
@@ -64,8 +64,8 @@ async fn a_server_that_never_answers_is_given_up() {
     assert_eq!(fault, Fault::ReplyLost, "{words}");
 }
 
-/// Reads records of an endpoint that sends the body of its reply in pieces, a pause behind each, and
-/// is then silent if pieces are missing. Gives what came of it.
+/// Reads records of an endpoint that sends the body of its reply in pieces, with a pause after
+/// each, and is then silent if pieces are missing. Returns the result.
 async fn read_in_pieces(pieces: usize, of: usize) -> Result<usize, (Fault, String)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -107,11 +107,11 @@ async fn a_reply_that_stops_half_way_is_given_up_and_a_slow_one_is_not() {
     let (fault, words) = stopped.unwrap_err();
     assert_eq!(fault, Fault::ReplyLost, "{words}");
     assert!(words.contains("throughput"), "it is the silence, not the whole time: {words}");
-    // Longer in all than any silence may be.
+    // Longer in total than any silence may be.
     assert_eq!(slow, Ok(7));
 }
 
-/// Puts large records at a server that answers before it has read them, and reads no further.
+/// Puts large records at a server that replies before it has read them, and reads no further.
 async fn put_at_hasty(format: WireFormat) -> Fault {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

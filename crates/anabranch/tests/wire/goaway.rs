@@ -1,4 +1,4 @@
-//! A server that says GOAWAY on every connection after twenty requests.
+//! A server that sends GOAWAY on every connection after twenty requests.
 
 use crate::network::Transport;
 use crate::world::{self, Fetching, STREAM};

@@ -1,4 +1,5 @@
-//! The library on the wire that its users have: TLS, HTTP/2, low limits, dead connections, slow lines.
+//! The library over a realistic network: TLS, HTTP/2, low limits, dead connections, slow
+//! connections.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

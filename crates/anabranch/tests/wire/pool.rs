@@ -1,4 +1,4 @@
-//! Connections are used again, and closed when they are idle.
+//! Connections are reused, and closed when they are idle.
 
 use crate::network::Transport;
 use crate::world::{self, STREAM};
@@ -28,7 +28,7 @@ async fn calls_one_after_another_share_a_connection() {
     }
 }
 
-/// A client of a local stream, and the connections that it has.
+/// Returns a client of a local stream, and the HTTP client with its connections.
 fn client(local: &Local) -> (AwsKinesis, HttpClient) {
     let client = HttpClient::with_trusted_pem(local.ca_pem().unwrap()).unwrap();
     let config = Transport::Tls.config(local).into_builder().http_client(client.clone()).build();

@@ -1,4 +1,4 @@
-//! A stream that the server refused had no effect, and is judged so.
+//! An HTTP/2 stream that the server refused had no effect, and is reported as such.
 
 use anabranch::http_client::HttpClient;
 use anabranch::stream::AwsKinesis;
@@ -20,7 +20,7 @@ const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const REFUSED_STREAM: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 7];
 /// `RST_STREAM` of stream 1 with `INTERNAL_ERROR`.
 const INTERNAL_ERROR: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 2];
-/// GOAWAY with the last stream 0 and `NO_ERROR`: stream 1 was not looked at.
+/// GOAWAY with the last stream 0 and `NO_ERROR`: stream 1 was not processed.
 const GOAWAY_BELOW: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// GOAWAY with the last stream 1 and `NO_ERROR`: stream 1 is being processed.
 const GOAWAY_ABOVE: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -66,14 +66,14 @@ async fn put_at(frames: &[u8]) -> (Fault, String) {
     (error.fault, error.to_string())
 }
 
-/// Closes every connection that comes.
+/// Closes every incoming connection.
 async fn close_all(listener: &TcpListener) {
     loop {
         drop(listener.accept().await.unwrap());
     }
 }
 
-/// A port that is open without a server behind it, as the ports of a stopped container may be.
+/// A port that is open without a server behind it, like a published port of a stopped Docker image.
 #[tokio::test]
 async fn connections_that_are_closed_at_once_are_no_reason_to_make_more_of_them() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Connections that went silent, without a word to either end, are left within 15 s.
+//! Connections that go silent without notice to either end are abandoned within 15 s.
 
 use crate::network::{Network, Transport};
 use crate::world::{self, Fetching, STREAM};
@@ -23,7 +23,7 @@ async fn check(fetching: Fetching) {
     for round in 1..=2 {
         network.silence();
         let numbers = round * 10..(round + 1) * 10;
-        // One clock for both: the puts go on, and their records arrive, within the limit.
+        // One clock for both: the puts continue, and their records arrive, within the limit.
         let what = format!("{fetching:?}, round {round}: records");
         let all = KEYS * (round + 1) * 10;
         let puts = tokio::time::timeout(LIMIT, world::put(&producer, KEYS, numbers));
@@ -32,8 +32,8 @@ async fn check(fetching: Fetching) {
         assert!(in_time.is_ok(), "{fetching:?}, round {round}: puts did not go on");
     }
     let again = seen.check(KEYS, 30);
-    // What the silent connections swallowed was never applied, and leases are kept meanwhile. A
-    // round is ten records a key.
+    // Calls on the silent connections were never applied, and leases are kept meanwhile. A round is
+    // ten records for each key.
     assert!(again <= KEYS, "{fetching:?}: {again} records came again");
 }
 

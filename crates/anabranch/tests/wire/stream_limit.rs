@@ -1,4 +1,4 @@
-//! The server's limit of concurrent streams a connection is no limit of the library.
+//! The server's limit of concurrent streams on a connection does not limit the library.
 
 use crate::network::Transport;
 use crate::world::{self, Fetching, STREAM};

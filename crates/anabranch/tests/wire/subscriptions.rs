@@ -1,4 +1,4 @@
-//! Handlers that hang hold up their own shard, and no other.
+//! Hanging handlers delay their own shard, and no other.
 
 use crate::network::Transport;
 use crate::world::{self, Deliveries, Fetching, STREAM};
@@ -13,12 +13,12 @@ use bytes::Bytes;
 use std::time::Duration;
 
 const SHARDS: u32 = 4;
-/// What waits in each shard whose handler hangs: more than a connection's usual window.
+/// Records that wait in each shard whose handler hangs: more than a connection's usual window.
 const WAITING: usize = 20;
 const WAITING_BYTES: usize = 512 * 1024;
 const ROUNDS: usize = 60;
 
-/// An entry for a shard.
+/// Returns an entry for a shard.
 fn entry(shard: u32, data: Bytes) -> PutEntry {
     // Four shards share the range by the first two bits.
     let hash = u128::from(shard) << 126;
@@ -51,7 +51,7 @@ async fn subscriptions_that_are_not_read_hold_up_no_other() {
         subscriptions.push(begun.unwrap());
     }
     let mut read = subscriptions.pop().unwrap();
-    // What waits has come as far as it will.
+    // The waiting records have arrived as far as they can.
     tokio::time::sleep(Duration::from_secs(1)).await;
     for round in 0..10 {
         api.put_record(&stream, &entry(3, "next".into()), None).await.unwrap();
@@ -85,9 +85,9 @@ async fn check(fetching: Fetching) {
         }
     });
     seen.until("three handlers hang", Duration::from_secs(30), |seen| seen.count() >= 3).await;
-    // What waits has come as far as it will.
+    // The waiting records have arrived as far as they can.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // Each record comes before the next is put, so a stall of the shard is a stall of the test.
+    // Each record arrives before the next is put, so a stall of the shard is a stall of the test.
     for round in 0..ROUNDS {
         let next = entry(3, round.to_string().into());
         api.put_record(&stream, &next, None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Large records over slow lines, and replies that take their time.
+//! Large records over slow connections, and slow replies.
 
 use crate::network::{Network, Transport};
 use crate::world;
@@ -8,7 +8,7 @@ use anabranch_local::fault::{FaultEffect, FaultRule};
 use anabranch_local::op::Operation;
 use std::time::Duration;
 
-/// A record of 8 MiB over 500 KB/s takes 17 s, longer than the default time-out for a small one.
+/// A record of 8 MiB over 500 KB/s takes 17 s, longer than the default timeout for a small one.
 async fn large_record(wire: Transport) {
     const BYTES: usize = 8 * 1024 * 1024;
     let local = world::start(1, |builder| builder).await;
@@ -22,7 +22,7 @@ async fn large_record(wire: Transport) {
     assert!(sent < 2 * BYTES as u64, "{wire:?}: it was sent once, and {sent} bytes were sent");
 }
 
-/// More requests at a time than the line takes within the default time-out of one.
+/// More concurrent requests than the connection carries within the default timeout of one.
 async fn many_requests(wire: Transport) {
     const RECORDS: usize = 250;
     const BYTES: usize = 50_000;
@@ -43,7 +43,7 @@ async fn many_requests(wire: Transport) {
     assert!(sent < all + all / 4, "{wire:?}: hardly anything is sent twice, and {sent} were sent");
 }
 
-/// A reply that takes longer than the default time-out, and less than the one that was set.
+/// A reply that takes longer than the default timeout, and less than the configured one.
 async fn slow_reply(wire: Transport) {
     let local = world::start(1, |builder| builder).await;
     local.engine().faults().add(FaultRule {

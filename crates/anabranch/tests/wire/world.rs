@@ -1,4 +1,4 @@
-//! A local stream, a consumer that writes down what it is given, and the check of what it wrote.
+//! A local stream, a consumer that logs its deliveries, and the check of the log.
 
 use crate::network::Transport;
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 pub(crate) const STREAM: &str = "orders";
 
-/// How records are fetched.
+/// Fetch mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetching {
     Polling,
@@ -45,7 +45,7 @@ pub(crate) fn create(local: &Local, name: &str, shards: i64, max_record_kib: Opt
     local.engine().create_stream(&request).unwrap();
 }
 
-/// What was delivered, in order: key and data.
+/// Deliveries in order: key and data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deliveries(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -59,13 +59,13 @@ impl Deliveries {
         self.0.lock().unwrap().len()
     }
 
-    /// The keys that something came under.
+    /// Returns the number of keys that were delivered.
     pub(crate) fn keys(&self) -> usize {
         let seen = self.0.lock().unwrap();
         seen.iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>().len()
     }
 
-    /// Waits until something holds of what was delivered.
+    /// Waits until something holds for the deliveries.
     pub(crate) async fn until(&self, what: &str, limit: Duration, holds: impl Fn(&Self) -> bool) {
         let waited = async {
             while !holds(self) {
@@ -76,8 +76,8 @@ impl Deliveries {
         tokio::time::timeout(limit, waited).await.unwrap_or_else(|_| panic!("{}", count()));
     }
 
-    /// Checks that of each key the numbers from 0 to below `numbers` came, first ones in order.
-    /// Returns how many came again.
+    /// Checks that for each key the numbers from 0 to below `numbers` were delivered, first
+    /// deliveries in order. Returns the number of duplicates.
     pub(crate) fn check(&self, keys: usize, numbers: usize) -> usize {
         let mut next = BTreeMap::<String, usize>::new();
         let mut again = 0;
@@ -98,7 +98,7 @@ impl Deliveries {
 /// A consumer that runs until it is dropped.
 pub(crate) struct RunningConsumer(#[expect(dead_code, reason = "dropped")] JoinSet<()>);
 
-/// Starts a consumer that writes down what it is given.
+/// Starts a consumer that logs its deliveries.
 pub(crate) fn consume(config: &SdkConfig, fetching: Fetching) -> (Deliveries, RunningConsumer) {
     let leases = MemoryStore::new(Layout::Native);
     consume_with(config, fetching, leases)

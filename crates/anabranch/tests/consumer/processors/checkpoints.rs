@@ -1,4 +1,4 @@
-//! What processors checkpoint: KCL's rules, in two phases too.
+//! Checkpoints of processors: KCL's rules, in two phases too.
 
 use super::script::{ProcessorScript, processors, staged, worker};
 use crate::outage::{CutOff, CutOffStore, consumer};
@@ -22,7 +22,7 @@ async fn only_the_processor_moves_the_checkpoint() {
     let last = checkpointer.last();
     assert_eq!(world.rows()[0].checkpoint, last);
 
-    // Not before the last one, not past what was given; the same again is nothing.
+    // Not before the last one, and not past the records handed out; the same again has no effect.
     let Position::At { sequence, sub } = last else { panic!("{last}") };
     checkpointer.checkpoint_at(last).await.unwrap();
     for wrong in
@@ -35,7 +35,7 @@ async fn only_the_processor_moves_the_checkpoint() {
     }
     assert_eq!(world.rows()[0].checkpoint, last);
 
-    // What was checkpointed does not come again, and what was not does.
+    // Checkpointed records are not delivered again, and all others are.
     world.put_round(10);
     world.until_all_seen().await;
     first.kill().await;
@@ -70,7 +70,7 @@ async fn a_processor_that_was_replaced_checkpoints_nothing_for_the_one_in_its_pl
         assert!(matches!(late, Err(CheckpointError::Shutdown { .. })), "{late:?}");
     }
     assert_eq!(world.rows()[0].checkpoint, Position::TrimHorizon);
-    // The one in its place does, and has to be given everything for it.
+    // The successor's checkpoint is stored, which requires that it gets everything again.
     assert_eq!(world.oracle.duplicates(), 10);
     let new = script.checkpointer();
     new.checkpoint().await.unwrap();
@@ -101,8 +101,8 @@ async fn what_was_prepared_is_shown_to_the_next_owner_until_a_checkpoint_is_made
     second.stop().await;
 }
 
-/// A worker that has checkpointed the second of ten records, and given up the checkpoint of the
-/// eighth, which landed. With the places of all.
+/// Returns a worker that has checkpointed the second of ten records and given up the checkpoint of
+/// the eighth, which was stored. Also returns the positions of all records.
 async fn given_up() -> (ConsumerFixture, Arc<ProcessorScript>, RunningWorker, Vec<Position>) {
     let (world, script) = staged(|script| script.lazy.store(true, Ordering::SeqCst));
     let off = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! How processors part with their shard: at a stop, at its end, when it is lost.
+//! Processors leave their shard: at a stop, at its end, and when its lease is lost.
 
 use super::script::{ProcessorScript, processors, staged, worker};
 use crate::outage::{CutOff, CutOffStore, consumer};
@@ -58,8 +58,8 @@ async fn children_wait_for_a_processor_that_checkpoints_the_end() {
     assert_eq!(world.oracle.duplicates(), 0);
 }
 
-/// A closed shard whose ten records are done and not checkpointed, and a worker that is asked to
-/// stop in the middle of a `shard_ended` of so many milliseconds.
+/// Prepares a closed shard whose ten records are done but not checkpointed, and a worker that is
+/// asked to stop in the middle of a `shard_ended` of `end_ms` milliseconds.
 async fn stopped_at_the_end(
     end_ms: u64,
     tell: impl FnOnce(&ProcessorScript),
@@ -77,7 +77,7 @@ async fn stopped_at_the_end(
     (world, script)
 }
 
-/// Another worker reads on, and repeats so many.
+/// Lets another worker continue, and asserts the number of duplicates.
 async fn read_on(world: &ConsumerFixture, script: &Arc<ProcessorScript>, duplicates: usize) {
     let second = worker(world, script, "second", 2);
     world.until_all_seen().await;
@@ -189,7 +189,7 @@ async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_littl
     }
 }
 
-/// Another worker takes the row, as if this one's heart had stopped.
+/// Lets another worker take the row, as if this one's heartbeats had stopped.
 async fn steal(world: &ConsumerFixture) {
     let row = world.rows().remove(0);
     let hold = row.token().unwrap();

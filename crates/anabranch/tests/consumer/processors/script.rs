@@ -1,4 +1,4 @@
-//! A processor that does what its test says, and notes what it is told.
+//! A scripted processor, which records its calls.
 
 use crate::oracle::Oracle;
 use crate::world::{ConsumerFixture, RunningWorker, pause};
@@ -10,10 +10,10 @@ use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What the processors of a test do, and what they were told.
+/// Script of the processors of a test, and a record of their calls.
 #[derive(Default)]
 pub(super) struct ProcessorScript {
-    /// Who notes the records.
+    /// Receives the records.
     pub(super) oracle: Oracle,
     /// Every call, in order: the shard's last digit and the call.
     pub(super) calls: Mutex<Vec<String>>,
@@ -21,25 +21,25 @@ pub(super) struct ProcessorScript {
     pub(super) starts: Mutex<Vec<ShardStart>>,
     /// The last checkpointer.
     pub(super) checkpointer: Mutex<Option<Checkpointer>>,
-    /// How many calls of `initialize` fail.
+    /// Number of `initialize` calls that still have to fail.
     pub(super) bad_starts: AtomicUsize,
-    /// How many calls of `process_records` fail.
+    /// Number of `process_records` calls that still have to fail.
     pub(super) bad_batches: AtomicUsize,
-    /// How many calls of any kind can't go on.
+    /// Number of calls of any kind that still have to require a restart of the processor.
     pub(super) broken: AtomicUsize,
-    /// Nothing is checkpointed after a batch.
+    /// If true, nothing is checkpointed after a batch.
     pub(super) lazy: AtomicBool,
-    /// Nothing is checkpointed at the end of a shard.
+    /// If true, nothing is checkpointed at the end of a shard.
     pub(super) forgetful: AtomicBool,
-    /// `process_records` never returns.
+    /// If true, `process_records` never returns.
     pub(super) hangs: AtomicBool,
-    /// Where each record stands that was given, in order.
+    /// Positions of the records handed out, in order.
     pub(super) positions: Mutex<Vec<Position>>,
-    /// How long the next `initialize` takes, in milliseconds.
+    /// Duration of the next `initialize`, in milliseconds.
     pub(super) start_ms: AtomicU64,
-    /// How long the next `shard_ended` takes before it checkpoints, in milliseconds.
+    /// Time that the next `shard_ended` takes before it checkpoints, in milliseconds.
     pub(super) end_ms: AtomicU64,
-    /// How long `lease_lost` takes, in milliseconds.
+    /// Duration of `lease_lost`, in milliseconds.
     pub(super) loss_ms: AtomicU64,
 }
 
@@ -74,7 +74,7 @@ impl ScriptedProcessor {
     }
 }
 
-/// Whether this call is one of those that fail.
+/// Returns true if this call is one of those that fail.
 fn strikes(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -163,7 +163,7 @@ pub(super) fn worker(
     RunningWorker::start(world.consumer(seed).processors(processors(script, by)))
 }
 
-/// A stream of one shard with ten records, and a script that is told how to behave.
+/// Creates a stream of one shard with ten records, and a script that `tell` configures.
 pub(super) fn staged(
     tell: impl FnOnce(&ProcessorScript),
 ) -> (ConsumerFixture, Arc<ProcessorScript>) {

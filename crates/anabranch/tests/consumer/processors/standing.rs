@@ -1,4 +1,4 @@
-//! Processors that stand still where they are told of their shard: noticed as a handler is.
+//! Processors that get stuck in a callback about their shard: detected like a stuck handler.
 
 use super::script::{ProcessorScript, processors, staged};
 use crate::watchdog::short;
@@ -12,12 +12,13 @@ const HOUR_MS: u64 = 3_600_000;
 
 type SlowProcessor = fn(&ProcessorScript) -> &AtomicU64;
 
-/// The calls that can stand still: the name of each, and what says for how long.
+/// Calls that can get stuck: the name of each, and the setting of its duration.
 const CALLS: [(&str, SlowProcessor); 2] =
     [("initialize", |script| &script.start_ms), ("shard_ended", |script| &script.end_ms)];
 
-/// A closed shard with records in its children too, and a worker whose next call of this kind takes
-/// so long. `restarts` are allowed before the shard is given back, if a call may be dropped at all.
+/// Prepares a closed shard with records in its children too, and a worker whose next call of this
+/// kind takes `ms`. `restarts` are allowed before the shard is released; `None` forbids dropping a
+/// call.
 fn stage(
     slow: SlowProcessor,
     ms: u64,

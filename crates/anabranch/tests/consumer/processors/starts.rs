@@ -1,4 +1,4 @@
-//! How processors begin, and begin anew.
+//! Starts and restarts of processors.
 
 use super::script::{ProcessorScript, processors, staged, worker};
 use crate::world::{ConsumerFixture, RunningWorker, pause};
@@ -31,7 +31,7 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
     let worker = worker(&world, &script, "one", 1);
     world.until_all_seen().await;
     let last = script.checkpointer().last();
-    // These it has seen and not checkpointed: another one has to see them again.
+    // It has seen these without a checkpoint, so another one must see them again.
     script.lazy.store(true, Ordering::SeqCst);
     world.put_round(10);
     world.until_all_seen().await;
@@ -43,7 +43,7 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
     let starts: Vec<_> = script.starts.lock().unwrap().iter().map(|start| start.at).collect();
     assert_eq!(starts, [Position::TrimHorizon, last, last, last]);
 
-    // At the end of the shard too, and then the end is written and the children are read.
+    // At the end of the shard too: then the end is stored and the children are read.
     script.lazy.store(false, Ordering::SeqCst);
     script.broken.store(1, Ordering::SeqCst);
     world.split(0);
@@ -61,7 +61,7 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_while_a_start_at_latest_fails_is_not_skipped() {
     let (world, script) = at_latest().await;
-    // The lease is given back after each of these, and taken again after a pause.
+    // The lease is released after each of these, and taken again after a pause.
     script.bad_starts.store(3, Ordering::SeqCst);
     let worker = latest_worker(&world, &script);
     for start in 1..4 {
@@ -113,7 +113,7 @@ async fn what_came_since_a_start_at_latest_comes_again_after_a_checkpoint_was_on
     second.stop().await;
 }
 
-/// A stream with an old record, and the only layout whose rows are made at LATEST.
+/// Returns a stream with an old record, in the only layout whose rows are created at LATEST.
 async fn at_latest() -> (ConsumerFixture, Arc<ProcessorScript>) {
     let mut world = ConsumerFixture::ticking(1);
     world.leases = MemoryStore::new(Layout::Kcl);
