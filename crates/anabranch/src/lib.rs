@@ -4,6 +4,7 @@
 //! reading order.
 
 pub mod clock;
+mod time;
 pub mod event;
 #[cfg(feature = "aws")]
 pub mod http_client;

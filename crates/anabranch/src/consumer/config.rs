@@ -10,7 +10,7 @@ use super::modes::processor::{ProcessorFactory, Processors};
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use crate::lease::{LeaseStore, StreamSettings, TransactionalStore};
-use crate::stream::api::StreamApi;
+use crate::stream::{FromEnv, IntoStreamApi};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::plan::{self, Balance};
 use anabranch_model::limits;
@@ -19,6 +19,7 @@ use anabranch_model::retry::Backoff;
 use anabranch_model::stuck_detector::WatchdogLimits;
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Reads streams for an application: give it Kinesis, a lease store and a closure, and run it.
@@ -44,11 +45,11 @@ use tokio::sync::mpsc;
 /// # }
 /// ```
 #[must_use = "a consumer does nothing until it runs"]
-pub struct Consumer<A = (), S = (), H = ()> {
+pub struct Consumer<K = FromEnv, S = (), H = ()> {
     /// What it was told.
     pub(super) settings: ConsumerSettings,
-    /// The service.
-    pub(super) api: A,
+    /// Kinesis, or how to reach it.
+    pub(super) kinesis: K,
     /// Where the leases are kept.
     pub(super) store: S,
     /// Who is given the records.
@@ -65,7 +66,7 @@ pub struct Consumer<A = (), S = (), H = ()> {
     pub(super) events: Events,
 }
 
-/// The settings of a consumer. Times are in milliseconds.
+/// The settings of a consumer. Change them with [`Consumer::with_settings`].
 #[derive(Clone, Debug)]
 pub struct ConsumerSettings {
     /// The application: workers of one application share its streams.
@@ -75,14 +76,14 @@ pub struct ConsumerSettings {
     /// How many records of one shard are handled at once, of different keys. Default 1: strict
     /// order of the whole shard. At most 1,024.
     pub concurrency: usize,
-    /// How often it is written down what is done. Default 1,000; 50 at least. After a crash, what
+    /// How often it is written down what is done. Default 1 s; at least 50 ms. After a crash, what
     /// was done since comes again.
-    pub checkpoint_interval: u64,
+    pub checkpoint_interval: Duration,
     /// How records are fetched. Default: polled.
     pub fetch: FetchMode,
-    /// The longest pause between two reads of an idle shard. Default 1,500, as KCL's; 200 at least.
+    /// The longest pause between two reads of an idle shard. Default 1.5 s, as in KCL; at least 200 ms.
     /// The service allows five reads a second, shared by all applications.
-    pub idle_poll_interval: u64,
+    pub idle_poll_interval: Duration,
     /// Bytes of records that all shards of this worker hold together; one record of each shard comes
     /// on top. Default 256 MiB; 16 at least. Each read reserves 10 MiB until its reply is there, so
     /// this also bounds how many shards that have much to read are read at once.
@@ -90,32 +91,32 @@ pub struct ConsumerSettings {
     /// Records that wait in front of one lane. Default 512; 1 at least. They count to
     /// `memory_bytes`.
     pub lane_records: usize,
-    /// For how long this worker may be silent before others take its shards. Default 10,000; 1,000
-    /// at least. It may differ from worker to worker and change with a rolling deploy, once all
+    /// For how long this worker may be silent before others take its shards. Default 10 s; at
+    /// least 1 s. It may differ from worker to worker and change with a rolling deploy, once all
     /// workers are of a version that names its lease time. Beside workers of Java it has to be their
     /// failover time.
-    pub lease_time: u64,
-    /// For how long a stop waits for handlers that are busy. Default 20,000.
-    pub grace_period: u64,
-    /// For how long a processor may take to hear that its lease is lost. Default 5,000; where the
+    pub lease_time: Duration,
+    /// For how long a stop waits for handlers that are busy. Default 20 s.
+    pub grace_period: Duration,
+    /// For how long a processor may take to hear that its lease is lost. Default 5 s; where the
     /// lease is given back and not lost, it is never more than that.
-    pub lease_lost_timeout: u64,
+    pub lease_lost_timeout: Duration,
     /// The pauses after a failure of the handler. Default: from 100 ms, doubled up to 30 s.
     pub retry: Backoff,
     /// What happens to a record that the handler can't do. Default: it is tried for ever.
     pub on_error: OnError,
     /// For how long a shard may stand still although there is something to do, and what follows.
     pub watchdog: WatchdogLimits,
-    /// How often the figures of each shard are told as an event. Default 10,000; 1,000 at least.
-    pub metrics_interval: u64,
+    /// How often the figures of each shard are told as an event. Default 10 s; at least 1 s.
+    pub metrics_interval: Duration,
     /// The worker's name in the lease store. Default: the application's, and the process id. Each
     /// start adds random digits to it.
     pub worker: Option<String>,
     /// Whom it subscribes as, with enhanced fan-out: a name, or the ARN of a consumer that is
     /// registered already, as a stream of another account needs. Default: the application's name.
     pub fan_out_name: Option<String>,
-    /// How often the rows are compared with the stream. Default 60,000; 1,000 at least.
-    pub audit_interval: u64,
+    /// How often the rows are compared with the stream. Default 1 min; at least 1 s.
+    pub audit_interval: Duration,
     /// What bounds the sharing of leases.
     pub plan: plan::PlanSettings,
 }
@@ -126,23 +127,45 @@ impl ConsumerSettings {
             application,
             streams,
             concurrency: 1,
-            checkpoint_interval: 1_000,
+            checkpoint_interval: Duration::from_secs(1),
             fetch: FetchMode::Poll,
-            idle_poll_interval: 1_500,
+            idle_poll_interval: Duration::from_millis(1_500),
             memory_bytes: 256 << 20,
             lane_records: 512,
-            lease_time: 10_000,
-            grace_period: 20_000,
-            lease_lost_timeout: 5_000,
+            lease_time: Duration::from_secs(10),
+            grace_period: Duration::from_secs(20),
+            lease_lost_timeout: Duration::from_secs(5),
             retry: Backoff::new(100, 30_000),
             on_error: OnError::Retry,
             watchdog: WatchdogLimits::default(),
-            metrics_interval: 10_000,
+            metrics_interval: Duration::from_secs(10),
             worker: None,
             fan_out_name: None,
-            audit_interval: 60_000,
+            audit_interval: Duration::from_mins(1),
             plan: plan::PlanSettings::default(),
         }
+    }
+
+    /// The durations, each with its name and its least and greatest value in milliseconds.
+    fn times(&self) -> [(&'static str, Duration, u64, u64); 12] {
+        const HOUR_MS: u64 = 3_600_000;
+        const DAY_MS: u64 = 24 * HOUR_MS;
+        let watchdog = &self.watchdog;
+        let stuck = |name, limit_ms| (name, Duration::from_millis(limit_ms), 1_000, DAY_MS);
+        [
+            ("checkpoint_interval", self.checkpoint_interval, 50, HOUR_MS),
+            ("idle_poll_interval", self.idle_poll_interval, 200, HOUR_MS),
+            ("lease_time", self.lease_time, 1_000, HOUR_MS),
+            ("audit_interval", self.audit_interval, 1_000, DAY_MS),
+            ("grace_period", self.grace_period, 0, HOUR_MS),
+            ("lease_lost_timeout", self.lease_lost_timeout, 1, HOUR_MS),
+            ("metrics_interval", self.metrics_interval, 1_000, HOUR_MS),
+            stuck("watchdog.iterator", watchdog.iterator_ms),
+            stuck("watchdog.fetch", watchdog.fetch_ms),
+            stuck("watchdog.decode", watchdog.decode_ms),
+            stuck("watchdog.handler", watchdog.handler_ms),
+            stuck("watchdog.checkpoint", watchdog.checkpoint_ms),
+        ]
     }
 
     /// Everything that is wrong with them.
@@ -170,22 +193,23 @@ impl ConsumerSettings {
             );
         };
         bounds("concurrency", self.concurrency as u64, 1, 1_024);
-        bounds("checkpoint_ms", self.checkpoint_interval, 50, 3_600_000);
-        bounds("idle_poll_ms", self.idle_poll_interval, 200, 3_600_000);
         let least = limits::GET_RECORDS_MAX_BYTES as u64 * 8 / 5;
         bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
         bounds("lane_records", self.lane_records as u64, 1, 1_000_000);
-        bounds("lease_time_ms", self.lease_time, 1_000, 3_600_000);
-        bounds("audit_ms", self.audit_interval, 1_000, 86_400_000);
         bounds("max_leases", self.plan.max_leases as u64, 1, u64::MAX);
-        bounds("grace_ms", self.grace_period, 0, 3_600_000);
-        bounds("lease_lost_ms", self.lease_lost_timeout, 1, 3_600_000);
-        bounds("figures_ms", self.metrics_interval, 1_000, 3_600_000);
-        bounds("watch.iterator_ms", self.watchdog.iterator_ms, 1_000, 86_400_000);
-        bounds("watch.fetch_ms", self.watchdog.fetch_ms, 1_000, 86_400_000);
-        bounds("watch.decode_ms", self.watchdog.decode_ms, 1_000, 86_400_000);
-        bounds("watch.handler_ms", self.watchdog.handler_ms, 1_000, 86_400_000);
-        bounds("watch.checkpoint_ms", self.watchdog.checkpoint_ms, 1_000, 86_400_000);
+        for (name, value, least, most) in self.times() {
+            let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+            demand(
+                (least..=most).contains(&value),
+                format!("{name} is {value:?}, and must be {least:?} to {most:?}"),
+            );
+        }
+        let mut bounds = |name: &str, value: u64, least: u64, most: u64| {
+            demand(
+                (least..=most).contains(&value),
+                format!("{name} is {value}, and must be {least} to {most}"),
+            );
+        };
         if let Balance::Weight { hysteresis_percent } = self.plan.balance {
             bounds("hysteresis_percent", hysteresis_percent.into(), 1, 1_000);
         }
@@ -228,7 +252,7 @@ impl Consumer {
         let streams = streams.into_iter().map(|name| StreamSettings { name: name.into(), start });
         Self {
             settings: ConsumerSettings::new(streams.collect(), application.into()),
-            api: (),
+            kinesis: FromEnv,
             store: (),
             handler: (),
             control: None,
@@ -240,28 +264,29 @@ impl Consumer {
     }
 }
 
-impl<A, S, H> Consumer<A, S, H> {
-    /// Reads from this Kinesis.
-    pub fn with_kinesis<B: StreamApi>(self, api: B) -> Consumer<B, S, H> {
+impl<K, S, H> Consumer<K, S, H> {
+    /// Reads from this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default:
+    /// the region, credentials and endpoint of the environment ([`FromEnv`]).
+    pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> Consumer<L, S, H> {
         let Self { settings, store, handler, control, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, control, clock, chance, health, events }
+        Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
     /// Keeps its leases and checkpoints there.
-    pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<A, T, H> {
-        let Self { settings, api, handler, control, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, control, clock, chance, health, events }
+    pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<K, T, H> {
+        let Self { settings, kinesis, handler, control, clock, chance, health, events, .. } = self;
+        Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
     /// Gives the records to `handler`.
-    pub fn with_handler<G>(self, handler: G) -> Consumer<A, S, G> {
-        let Self { settings, api, store, control, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, control, clock, chance, health, events }
+    pub fn with_handler<G>(self, handler: G) -> Consumer<K, S, G> {
+        let Self { settings, kinesis, store, control, clock, chance, health, events, .. } = self;
+        Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
     /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
     /// panic it comes again.
-    pub fn each<F, T, E>(self, handle: F) -> Consumer<A, S, PerRecord<F>>
+    pub fn each<F, T, E>(self, handle: F) -> Consumer<K, S, PerRecord<F>>
     where
         F: Fn(Delivery) -> T + Send + Sync + 'static,
         T: Future<Output = Result<(), E>> + Send,
@@ -272,7 +297,7 @@ impl<A, S, H> Consumer<A, S, H> {
 
     /// Calls `handle` with up to `most` records at once, of one lane of one shard. They are done
     /// when it returns `Ok`; on an error or a panic all of them come again.
-    pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, PerBatch<F>>
+    pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<K, S, PerBatch<F>>
     where
         F: Fn(Batch) -> T + Send + Sync + 'static,
         T: Future<Output = Result<(), E>> + Send,
@@ -303,7 +328,7 @@ impl<A, S, H> Consumer<A, S, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn exactly_once<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, ExactlyOnce<F>>
+    pub fn exactly_once<F, T, E>(self, most: usize, handle: F) -> Consumer<K, S, ExactlyOnce<F>>
     where
         S: TransactionalStore,
         F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
@@ -315,7 +340,7 @@ impl<A, S, H> Consumer<A, S, H> {
 
     /// Makes a processor for each shard, as KCL does, which says itself what is done. See
     /// [`ShardProcessor`](super::ShardProcessor).
-    pub fn processors<F: ProcessorFactory>(self, factory: F) -> Consumer<A, S, Processors<F>> {
+    pub fn processors<F: ProcessorFactory>(self, factory: F) -> Consumer<K, S, Processors<F>> {
         self.with_handler(Processors::new(factory))
     }
 
@@ -389,7 +414,7 @@ impl<A, S, H> Consumer<A, S, H> {
     }
 }
 
-impl<A, S, H> fmt::Debug for Consumer<A, S, H> {
+impl<K, S, H> fmt::Debug for Consumer<K, S, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer").field("settings", &self.settings).finish_non_exhaustive()
     }
@@ -404,11 +429,13 @@ mod tests {
         let good = Consumer::new("s", "a");
         assert_eq!(good.settings.check(true), Ok(()));
         let bad = Consumer::new("", "").with_concurrency(0).with_settings(|settings| {
-            settings.checkpoint_interval = 1;
+            settings.checkpoint_interval = Duration::from_millis(1);
             settings.memory_bytes = 1;
         });
         let said = bad.settings.check(true).unwrap_err().to_string();
-        for part in ["application", "stream", "concurrency is 0", "checkpoint_ms is 1", "memory"] {
+        for part in
+            ["application", "stream", "concurrency is 0", "checkpoint_interval is 1ms", "memory"]
+        {
             assert!(said.contains(part), "{said} names {part}");
         }
     }

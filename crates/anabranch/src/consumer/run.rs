@@ -16,6 +16,8 @@ use crate::lease::{
     StoreError,
 };
 use crate::stream::api::StreamApi;
+use crate::stream::{IntoStreamApi, KinesisConfigError};
+use crate::time::millis;
 use anabranch_model::lease::{Layout, LeaseKey};
 use std::future::Future;
 use std::io;
@@ -56,6 +58,9 @@ pub enum RunError {
     /// It was told nonsense.
     #[error(transparent)]
     Settings(#[from] ConsumerConfigError),
+    /// Kinesis can't be reached as configured.
+    #[error(transparent)]
+    Kinesis(#[from] KinesisConfigError),
     /// It can't start.
     #[error(transparent)]
     Start(#[from] CoordinatorStartError),
@@ -123,7 +128,7 @@ fn names(leases: &[LeaseKey]) -> String {
     leases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<A, S, H> {
+impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
     /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
     /// at, writes down what is done and gives its shards back, so that others go on at once. All of
     /// that takes the grace period and the time of one call of the lease store (3 s) at the most; a
@@ -144,10 +149,15 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<A, S, H> {
     /// stops at once, as in a crash.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         self.settings.check(self.handler.supports_lanes())?;
-        let grace_ms = self.settings.grace_period;
+        let grace_ms = millis(self.settings.grace_period);
         let mut stop = pin!(stop);
         let _end = RunEndGuard(self.health.clone());
-        let (store, api) = (Arc::new(self.store), Arc::new(self.api));
+        let api = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            api = self.kinesis.into_stream_api() => Arc::new(api?),
+        };
+        let store = Arc::new(self.store);
         let worker = Arc::new(WorkerContext {
             registry: match self.settings.fetch {
                 FetchMode::Poll => None,
@@ -261,7 +271,7 @@ impl<A, H> WorkerContext<A, H> {
         Watchdog {
             health: self.health.clone(),
             limits: self.settings.watchdog.clone(),
-            figures_ms: self.settings.metrics_interval,
+            figures_ms: millis(self.settings.metrics_interval),
             clock: self.clock.clone(),
             events: self.events.clone(),
         }
@@ -273,12 +283,12 @@ impl<A, H> WorkerContext<A, H> {
         let mut settings = CoordinatorSettings::new(told.worker.clone().unwrap_or_else(own));
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
-        settings.lease_time_ms = told.lease_time;
+        settings.lease_time_ms = millis(told.lease_time);
         // Who stops without grace still hands shards over in order.
-        if told.grace_period > 0 {
-            settings.drain_timeout = told.grace_period;
+        if !told.grace_period.is_zero() {
+            settings.drain_timeout = millis(told.grace_period);
         }
-        settings.audit_interval = told.audit_interval;
+        settings.audit_interval = millis(told.audit_interval);
         settings.plan = told.plan.clone();
         settings
     }

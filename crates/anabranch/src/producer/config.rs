@@ -2,6 +2,8 @@
 
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
+use crate::stream::{FromEnv, IntoStreamApi};
+use crate::time::millis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{
     RECORD_MAX_KIB_HIGHEST, SHARD_WRITE_BYTES_PER_SECOND, SHARD_WRITE_RECORDS_PER_SECOND,
@@ -18,7 +20,8 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// What a producer is to be. See [`super::Producer::new`].
 #[derive(Debug, Clone)]
-pub struct ProducerBuilder {
+pub struct ProducerBuilder<K = FromEnv> {
+    pub(super) kinesis: K,
     pub(super) stream: StreamName,
     pub(super) settings: ProducerSettings,
     pub(super) buffer_bytes: usize,
@@ -62,6 +65,7 @@ fn list(problems: &[ConfigProblem]) -> String {
 impl ProducerBuilder {
     pub(super) fn new(stream: StreamName) -> Self {
         Self {
+            kinesis: FromEnv,
             stream,
             settings: ProducerSettings::default(),
             buffer_bytes: 32 << 20,
@@ -77,6 +81,37 @@ impl ProducerBuilder {
             chance: Rng::of_system(),
             events: Events::none(),
         }
+    }
+}
+
+impl<K> ProducerBuilder<K> {
+    /// Sends to this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default: the
+    /// region, credentials and endpoint of the environment ([`FromEnv`]).
+    #[must_use]
+    pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> ProducerBuilder<L> {
+        self.replace_kinesis(kinesis).1
+    }
+
+    /// Swaps the way to Kinesis, and returns the previous one too.
+    pub(super) fn replace_kinesis<L>(self, kinesis: L) -> (K, ProducerBuilder<L>) {
+        let builder = ProducerBuilder {
+            kinesis,
+            stream: self.stream,
+            settings: self.settings,
+            buffer_bytes: self.buffer_bytes,
+            request_timeout_ms: self.request_timeout_ms,
+            start_timeout_ms: self.start_timeout_ms,
+            record_max_bytes: self.record_max_bytes,
+            rate_percent: self.rate_percent,
+            id: self.id,
+            marks: self.marks,
+            backoff_ms: self.backoff_ms,
+            refusal_backoff_ms: self.refusal_backoff_ms,
+            clock: self.clock,
+            chance: self.chance,
+            events: self.events,
+        };
+        (self.kinesis, builder)
     }
 
     /// Whether keys keep their order. Default: [`KeyOrder::Strict`].
@@ -356,10 +391,6 @@ impl ProducerBuilder {
 
 fn percent(of: u64, percent: u64) -> u64 {
     (of * percent / 100).max(1)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 // The id of a producer: by it events and metrics tell producers of one stream apart.

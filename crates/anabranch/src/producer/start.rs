@@ -8,12 +8,14 @@ use super::queue::InputQueue;
 use super::report::{ProducerCounters, Reporter};
 use super::requests::{Requester, UploadMeter};
 use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
+use crate::stream::{IntoStreamApi, KinesisConfigError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{RECORD_MAX_BYTES_DEFAULT, RECORD_MAX_KIB_HIGHEST};
 use anabranch_model::produce::Machine;
 use anabranch_model::produce::settings::{KeyOrder, ProducerSettings};
 use anabranch_model::retry::{Backoff, Fault};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The pauses between looks at a stream that is not there yet.
@@ -26,6 +28,9 @@ pub enum ProducerStartError {
     /// The options are not valid.
     #[error(transparent)]
     Config(#[from] ProducerConfigError),
+    /// Kinesis can't be reached as configured.
+    #[error(transparent)]
+    Kinesis(#[from] KinesisConfigError),
     /// There is no such stream.
     #[error("there is no stream {stream}: create it, or check its name, region and account")]
     Missing {
@@ -39,12 +44,12 @@ pub enum ProducerStartError {
         stream: StreamName,
     },
     /// The stream did not become usable in time.
-    #[error("the stream {stream} is still being created after {waited_ms} ms")]
+    #[error("the stream {stream} is still being created after {waited:?}")]
     StillCreating {
         /// The stream.
         stream: StreamName,
-        /// How long it was waited for.
-        waited_ms: u64,
+        /// How long the start has waited for it.
+        waited: Duration,
     },
     /// The stream spreads records as it likes, so no key can keep its order.
     #[error(
@@ -65,14 +70,25 @@ pub enum ProducerStartError {
     },
 }
 
-impl ProducerBuilder {
-    /// Starts the producer on a stream API. Call it inside a tokio runtime, which then runs it.
+impl<K: IntoStreamApi> ProducerBuilder<K> {
+    /// Starts the producer. Call it inside a tokio runtime, which then runs it.
     ///
     /// The stream is looked at first: one that is missing is refused, one that is being created is
     /// waited for. Where looking is not allowed the service's defaults hold.
-    pub async fn start<A: StreamApi>(self, api: A) -> Result<Producer, ProducerStartError> {
+    pub async fn start(self) -> Result<Producer, ProducerStartError> {
         let settings = self.check()?;
-        let api = Arc::new(api);
+        let (kinesis, builder) = self.replace_kinesis(());
+        let api = Arc::new(kinesis.into_stream_api().await?);
+        builder.start_on(api, settings).await
+    }
+}
+
+impl ProducerBuilder<()> {
+    async fn start_on<A: StreamApi>(
+        self,
+        api: Arc<A>,
+        settings: ProducerSettings,
+    ) -> Result<Producer, ProducerStartError> {
         let summary = self.wait_until_usable(&*api).await?;
         if let Some(summary) = &summary {
             check_order(&self.stream, summary, settings.order)?;
@@ -82,15 +98,6 @@ impl ProducerBuilder {
             self.record_max_bytes.or(from_stream).unwrap_or(RECORD_MAX_BYTES_DEFAULT);
         let record_max_bytes = record_max_bytes.min(RECORD_MAX_KIB_HIGHEST * 1024);
         Ok(self.launch(api, ProducerSettings { record_max_bytes, ..settings }))
-    }
-
-    /// Starts the producer on AWS, with this configuration of the SDK.
-    #[cfg(feature = "aws")]
-    pub async fn start_aws(
-        self,
-        config: &aws_types::SdkConfig,
-    ) -> Result<Producer, ProducerStartError> {
-        self.start(crate::stream::AwsKinesis::new(config)).await
     }
 
     /// Looks at the stream until it can be used. `None` where that is not allowed.
@@ -112,7 +119,7 @@ impl ProducerBuilder {
                     StreamStatus::Creating if over => {
                         return Err(ProducerStartError::StillCreating {
                             stream: stream(),
-                            waited_ms,
+                            waited: Duration::from_millis(waited_ms),
                         });
                     }
                     StreamStatus::Creating => {}

@@ -9,7 +9,7 @@ use super::record::{Bulk, PutBulkError, TryPutBulkError};
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::ProducerStats;
 use super::start::ProducerStartError;
-use crate::stream::api::StreamApi;
+use crate::stream::IntoStreamApi;
 use anabranch_model::record::PartitionKey;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -72,9 +72,8 @@ impl SyncProducer {
     /// # Panics
     ///
     /// If the system gives no thread.
-    pub fn start<A: StreamApi>(
-        builder: ProducerBuilder,
-        api: A,
+    pub fn start<K: IntoStreamApi>(
+        builder: ProducerBuilder<K>,
     ) -> Result<Self, ProducerStartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -82,7 +81,7 @@ impl SyncProducer {
             .enable_all()
             .build()
             .expect("a runtime needs one thread, and the system has none to give");
-        let producer = runtime.block_on(builder.start(api))?;
+        let producer = runtime.block_on(builder.start())?;
         Ok(Self { producer, runtime: Arc::new(runtime) })
     }
 

@@ -1,6 +1,7 @@
 //! Kinesis as the library sees it: one seam, in domain types, and who stands behind it.
 
 pub mod api;
+mod source;
 #[cfg(any(feature = "aws", feature = "local"))]
 pub(crate) mod start_shards;
 mod event_stream;
@@ -21,3 +22,4 @@ pub use aws::AwsKinesis;
 pub use cbor::wire_format::WireFormat;
 #[cfg(feature = "local")]
 pub use local::LocalKinesis;
+pub use source::{FromEnv, IntoStreamApi, KinesisConfigError};

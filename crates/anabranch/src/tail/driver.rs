@@ -1,6 +1,6 @@
 //! The task of a tail: a read for each shard, begun after its ancestors have ended.
 
-use super::TailConfig;
+use super::{TailConfig, TailError};
 use crate::consumer::{Chunk, FetchEnd, LeaselessReader, LeaselessStart, MemoryBudget, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
 use crate::stream::start_shards::{is_whole, list_from};
@@ -36,7 +36,7 @@ struct TailSharedState {
     /// Whether the first shards are known.
     begun: bool,
     /// What ended the tail.
-    error: Option<StreamError>,
+    error: Option<TailError>,
 }
 
 impl TailShared {
@@ -59,8 +59,13 @@ impl TailShared {
     }
 
     /// What ended the tail, once.
-    pub(super) fn error(&self) -> Option<StreamError> {
+    pub(super) fn error(&self) -> Option<TailError> {
         self.lock().error.take()
+    }
+
+    /// Ends the tail with this error.
+    pub(super) fn fail(&self, error: TailError) {
+        self.lock().error = Some(error);
     }
 
     fn lock(&self) -> MutexGuard<'_, TailSharedState> {
@@ -71,8 +76,8 @@ impl TailShared {
 
 /// The task of a tail.
 pub(super) struct TailDriver<A> {
-    /// What the tail was told.
-    told: TailConfig<A>,
+    api: Arc<A>,
+    told: TailConfig,
     /// What it says beside the records.
     shared: Arc<TailShared>,
     /// Where the records go.
@@ -90,12 +95,13 @@ struct EndedShard {
 
 impl<A: StreamApi> TailDriver<A> {
     pub(super) fn new(
-        told: TailConfig<A>,
+        api: Arc<A>,
+        told: TailConfig,
         shared: Arc<TailShared>,
         chunks: mpsc::Sender<Chunk>,
     ) -> Self {
         let alone = LeaselessReader {
-            api: Arc::clone(&told.api),
+            api: Arc::clone(&api),
             summaries: Arc::default(),
             budget: MemoryBudget::new(told.memory_bytes),
             idle_poll_ms: told.idle_poll_ms,
@@ -103,14 +109,14 @@ impl<A: StreamApi> TailDriver<A> {
             chance: told.chance.clone(),
             events: told.events.clone(),
         };
-        Self { told, shared, chunks, alone }
+        Self { api, told, shared, chunks, alone }
     }
 
     /// Reads until something can't pass by itself, or until it is dropped.
     pub(super) async fn run(self) {
         let this = Arc::new(self);
         if let Err(error) = Arc::clone(&this).read_all().await {
-            this.shared.lock().error = Some(error);
+            this.shared.fail(error.into());
         }
     }
 
@@ -179,7 +185,7 @@ impl<A: StreamApi> TailDriver<A> {
     /// The shards to begin with. Waits for a list that leaves no key out: nobody would miss the
     /// records of a shard that no list has named.
     async fn first_list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
-        let (api, stream) = (&*self.told.api, &self.told.stream);
+        let (api, stream) = (&*self.api, &self.told.stream);
         loop {
             let list = self.call(|| list_from(api, stream, filter)).await?;
             if is_whole(&list.shards) {
@@ -207,7 +213,7 @@ impl<A: StreamApi> TailDriver<A> {
     /// An iterator at what arrives next, if it can be had at once. A later one would skip what came
     /// meanwhile; without one the reading begins at the moment of the list.
     async fn newest(&self, shard: &ShardId) -> Option<ShardIterator> {
-        self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await.ok()
+        self.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await.ok()
     }
 
     /// Reads a shard to its end.
@@ -253,7 +259,7 @@ impl<A: StreamApi> TailDriver<A> {
 
     /// A list of shards.
     async fn list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
-        self.call(|| self.told.api.list_shards(&self.told.stream, filter)).await
+        self.call(|| self.api.list_shards(&self.told.stream, filter)).await
     }
 
     /// The answer to a call. Waits for what may pass by itself.

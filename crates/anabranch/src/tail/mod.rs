@@ -11,7 +11,9 @@ mod driver;
 use crate::clock::{Clock, Rng};
 use crate::consumer::{Chunk, Delivery};
 use crate::event::Events;
-use crate::stream::api::{StreamApi, StreamError};
+use crate::stream::api::StreamError;
+use crate::stream::{FromEnv, IntoStreamApi, KinesisConfigError};
+use crate::time::millis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::StartPosition;
@@ -24,6 +26,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -39,11 +42,9 @@ const CHUNKS: usize = 16;
 /// minute) is an error, and ends it.
 ///
 /// ```no_run
-/// # use anabranch::tail::Tail;
-/// # use anabranch_model::position::StartPosition;
+/// # use anabranch::{StartPosition, Tail};
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let kinesis = anabranch::stream::aws::from_env().await?;
-/// let mut tail = Tail::new(kinesis, "orders").since(StartPosition::Latest);
+/// let mut tail = Tail::new("orders").since(StartPosition::Latest);
 /// while let Some(record) = tail.next().await {
 ///     let record = record?;
 ///     println!("{}: {:?}", record.partition_key, record.data);
@@ -52,9 +53,10 @@ const CHUNKS: usize = 16;
 /// # }
 /// ```
 #[must_use = "a tail reads nothing until somebody asks for records"]
-pub struct Tail<A> {
-    /// What it was told.
-    config: TailConfig<A>,
+pub struct Tail<K = FromEnv> {
+    /// Kinesis, or how to reach it, until the first record is asked for.
+    kinesis: Option<K>,
+    config: TailConfig,
     /// How far it is.
     state: TailState,
     /// What the driver says beside the records.
@@ -67,10 +69,9 @@ pub struct Tail<A> {
     caught_up: BTreeSet<Arc<LeaseKey>>,
 }
 
-/// What a tail was told.
-struct TailConfig<A> {
-    /// The service.
-    api: Arc<A>,
+/// The settings of a tail.
+#[derive(Clone)]
+struct TailConfig {
     /// The stream.
     stream: StreamName,
     /// Where to start.
@@ -87,19 +88,16 @@ struct TailConfig<A> {
     events: Events,
 }
 
-impl<A> Clone for TailConfig<A> {
-    fn clone(&self) -> Self {
-        Self {
-            api: Arc::clone(&self.api),
-            stream: self.stream.clone(),
-            since: self.since,
-            idle_poll_ms: self.idle_poll_ms,
-            memory_bytes: self.memory_bytes,
-            clock: self.clock.clone(),
-            chance: self.chance.clone(),
-            events: self.events.clone(),
-        }
-    }
+/// The error that ended a tail.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TailError {
+    /// Kinesis can't be reached as configured.
+    #[error(transparent)]
+    Kinesis(#[from] KinesisConfigError),
+    /// A call failed in a way that does not pass by itself.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
 }
 
 /// How far a tail is.
@@ -117,11 +115,10 @@ enum TailState {
     Over,
 }
 
-impl<A: StreamApi> Tail<A> {
-    /// All shards of a stream, from now on.
-    pub fn new(api: A, stream: impl Into<StreamName>) -> Self {
-        let told = TailConfig {
-            api: Arc::new(api),
+impl Tail {
+    /// Creates a tail of all shards of a stream, from now on.
+    pub fn new(stream: impl Into<StreamName>) -> Self {
+        let config = TailConfig {
             stream: stream.into(),
             since: StartPosition::Latest,
             idle_poll_ms: 1_000,
@@ -131,13 +128,23 @@ impl<A: StreamApi> Tail<A> {
             events: Events::none(),
         };
         Self {
-            config: told,
+            kinesis: Some(FromEnv),
+            config,
             state: TailState::New,
             shared: Arc::default(),
             waiting: VecDeque::new(),
             chunk: None,
             caught_up: BTreeSet::new(),
         }
+    }
+}
+
+impl<K: IntoStreamApi> Tail<K> {
+    /// Reads from this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default:
+    /// the region, credentials and endpoint of the environment ([`FromEnv`]).
+    pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> Tail<L> {
+        let Self { config, state, shared, waiting, chunk, caught_up, .. } = self;
+        Tail { kinesis: Some(kinesis), config, state, shared, waiting, chunk, caught_up }
     }
 
     /// Starts there: at what arrives from now on (the default), at a moment, or at the oldest
@@ -147,10 +154,9 @@ impl<A: StreamApi> Tail<A> {
         self
     }
 
-    /// The longest pause between two reads of an idle shard, in milliseconds. Default 1,000; 200
-    /// at least.
-    pub fn with_idle_poll_ms(mut self, ms: u64) -> Self {
-        self.config.idle_poll_ms = ms.max(200);
+    /// Sets the longest pause between two reads of an idle shard. Default 1 s; at least 200 ms.
+    pub fn with_idle_poll_interval(mut self, interval: Duration) -> Self {
+        self.config.idle_poll_ms = millis(interval).max(200);
         self
     }
 
@@ -173,12 +179,12 @@ impl<A: StreamApi> Tail<A> {
     }
 
     /// The next record. `None` after an error.
-    pub async fn next(&mut self) -> Option<Result<Delivery, StreamError>> {
+    pub async fn next(&mut self) -> Option<Result<Delivery, TailError>> {
         poll_fn(|context| self.poll_record(context)).await
     }
 
     /// The next record, or `None` once everything that was in the stream has come.
-    pub async fn next_until_caught_up(&mut self) -> Option<Result<Delivery, StreamError>> {
+    pub async fn next_until_caught_up(&mut self) -> Option<Result<Delivery, TailError>> {
         poll_fn(|context| match self.poll_record(context) {
             Poll::Pending if self.is_caught_up() => Poll::Ready(None),
             polled => polled,
@@ -198,7 +204,7 @@ impl<A: StreamApi> Tail<A> {
     fn poll_record(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Delivery, StreamError>>> {
+    ) -> Poll<Option<Result<Delivery, TailError>>> {
         loop {
             if let (Some(record), Some(chunk)) = (self.waiting.pop_front(), &self.chunk) {
                 let shard = Arc::clone(&chunk.shard);
@@ -226,9 +232,10 @@ impl<A: StreamApi> Tail<A> {
 
     fn begin(&mut self) {
         let (sender, chunks) = mpsc::channel(CHUNKS);
-        let driver = TailDriver::new(self.config.clone(), Arc::clone(&self.shared), sender);
         let mut task = JoinSet::new();
-        task.spawn(driver.run());
+        if let Some(kinesis) = self.kinesis.take() {
+            task.spawn(drive(kinesis, self.config.clone(), Arc::clone(&self.shared), sender));
+        }
         self.state = TailState::Reading { chunks, _driver: task };
     }
 
@@ -245,16 +252,29 @@ impl<A: StreamApi> Tail<A> {
     }
 }
 
-/// The records, and the error that ends them.
-impl<A: StreamApi> Stream for Tail<A> {
-    type Item = Result<Delivery, StreamError>;
+/// Reads the stream as far as the tail wants it.
+async fn drive<K: IntoStreamApi>(
+    kinesis: K,
+    config: TailConfig,
+    shared: Arc<TailShared>,
+    chunks: mpsc::Sender<Chunk>,
+) {
+    match kinesis.into_stream_api().await {
+        Ok(api) => TailDriver::new(Arc::new(api), config, shared, chunks).run().await,
+        Err(error) => shared.fail(error.into()),
+    }
+}
+
+/// Yields the records, and the error that ends them.
+impl<K: IntoStreamApi + Unpin> Stream for Tail<K> {
+    type Item = Result<Delivery, TailError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().poll_record(context)
     }
 }
 
-impl<A> fmt::Debug for Tail<A> {
+impl<K> fmt::Debug for Tail<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tail({} since {:?})", self.config.stream, self.config.since)
     }

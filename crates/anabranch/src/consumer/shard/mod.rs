@@ -30,6 +30,7 @@ use super::modes::{ProcessingMode, Work};
 use crate::event::{ShardEvent, ShardStopReason};
 use crate::lease::{CheckpointResult, FinishReason, LeaseHandle, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
+use crate::time::millis;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
 use anabranch_model::retry::Fault;
@@ -320,7 +321,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             self.work.closed().await;
             Ok(())
         });
-        let patience_ms = self.worker.settings.lease_lost_timeout;
+        let patience_ms = millis(self.worker.settings.lease_lost_timeout);
         // A lost lease already belongs to another worker. A released one is waited for, so its time
         // is capped.
         let patience_ms =

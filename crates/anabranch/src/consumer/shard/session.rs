@@ -19,6 +19,7 @@ use crate::consumer::progress::Progress;
 use crate::consumer::stop_signal::StopSignal;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ReadFrom, StreamApi};
+use crate::time::millis;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::Position;
@@ -188,7 +189,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         let stopped = session.stop.token();
         let task = match &worker.registry {
             None => {
-                let idle_poll_ms = worker.settings.idle_poll_interval;
+                let idle_poll_ms = millis(worker.settings.idle_poll_interval);
                 let poll = PollingReader { source, idle_poll_ms, first: None, ends_refused: false };
                 session.tasks.spawn(async move { Some(poll.run(from, stopped).await) })
             }

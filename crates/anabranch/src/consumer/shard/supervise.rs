@@ -9,6 +9,7 @@ use crate::consumer::modes::{ProcessingMode, Work};
 use crate::event::ShardStopReason;
 use crate::lease::{FinishReason, LeaseStore};
 use crate::stream::api::StreamApi;
+use crate::time::millis;
 use std::sync::Arc;
 
 /// Time that records taken from a shard that was given up have to become done, in milliseconds.
@@ -20,7 +21,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
         let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
         let vitals = Arc::clone(&self.vitals);
         let work = Arc::clone(&self.work);
-        let every_ms = worker.settings.checkpoint_interval;
+        let every_ms = millis(worker.settings.checkpoint_interval);
         let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
         let mut released = false;
         loop {
@@ -145,7 +146,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Writes the final checkpoint, unless the store takes longer than half the lease time.
     async fn save_checkpoint_in_time(&mut self, session: &Session) -> LeaseStatus {
         let clock = self.worker.clock.clone();
-        let patience_ms = self.worker.settings.lease_time / 2;
+        let patience_ms = millis(self.worker.settings.lease_time) / 2;
         tokio::select! {
             biased;
             noted = self.save_final_checkpoint(session) => noted,
