@@ -24,6 +24,7 @@ use anabranch_model::retry::Backoff;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Default lease time of a fleet, in milliseconds.
 pub const LEASE_TIME_MS: u64 = 3_000;
@@ -192,14 +193,14 @@ async fn live(mut berth: HostContext, fleet: ConsumerFleet) {
         .with_settings(|settings| {
             settings.worker = Some(host.to_string());
             settings.fetch = temper.fetch;
-            settings.lease_time = lease_time_ms;
-            settings.grace_period = temper.grace_ms;
-            settings.checkpoint_interval = temper.checkpoint_ms;
+            settings.lease_time = Duration::from_millis(lease_time_ms);
+            settings.grace_period = Duration::from_millis(temper.grace_ms);
+            settings.checkpoint_interval = Duration::from_millis(temper.checkpoint_ms);
             settings.memory_bytes = match fleet.flaw {
                 ConsumerFlaw::IgnoresItsBudget => 1 << 30,
                 _ => temper.memory_bytes,
             };
-            settings.audit_interval = temper.audit_ms;
+            settings.audit_interval = Duration::from_millis(temper.audit_ms);
             settings.retry = Backoff::new(20, 1_000);
             if let Some(limit_ms) = temper.fetch_limit_ms {
                 (settings.watchdog.fetch_ms, settings.watchdog.iterator_ms) = (limit_ms, limit_ms);

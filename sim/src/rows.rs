@@ -48,7 +48,11 @@ impl fmt::Debug for WriteEffect {
 impl LeaseRows {
     /// Creates an empty table.
     pub fn new(layout: Layout) -> Self {
-        Self { inner: MemoryStore::new(layout), rangeless: Arc::default(), effects: Arc::default() }
+        Self {
+            inner: MemoryStore::with_layout(layout),
+            rangeless: Arc::default(),
+            effects: Arc::default(),
+        }
     }
 
     /// Returns a write that creates a row as KCL did before it stored hash ranges.

@@ -2,7 +2,7 @@
 //! effect on a host and its writes.
 
 use anabranch::lease::{LeaseStore, MemoryStore};
-use anabranch_model::lease::{Layout, Nonce, WorkerChange, WorkerId, Write, WriteOutcome};
+use anabranch_model::lease::{Nonce, WorkerChange, WorkerId, Write, WriteOutcome};
 use anabranch_sim::faults::host_faults::HostFault;
 use anabranch_sim::faults::network::{PartialOutage, Service};
 use anabranch_sim::faults::{CallFaultRates, FaultKind, FaultyStore, HostFaultRates, RefusalKind};
@@ -28,7 +28,7 @@ type HostNotes = Arc<Mutex<Vec<(u128, String)>>>;
 impl WorldFixture {
     fn new(seed: u64, hosts: usize) -> Self {
         let ground = WorldSetup::new(seed);
-        let table = MemoryStore::new(Layout::Native);
+        let table = MemoryStore::new();
         let notes = HostNotes::default();
         let (base, rows, shared) = (ground.clone(), Arc::new(table.clone()), Arc::clone(&notes));
         let boot = Box::new(move |berth: HostContext| -> HostRun {
@@ -296,7 +296,7 @@ fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
 /// Returns how often a poll showed too few workers, and how often too many.
 fn torn_looks(weather: CallFaultRates) -> (usize, usize) {
     let ground = WorldSetup::new(11);
-    let rows = Arc::new(MemoryStore::new(Layout::Native));
+    let rows = Arc::new(MemoryStore::new());
     ground.network.set_weather(Service::Store, weather);
     let torn = Arc::new(Mutex::new((0, 0)));
     let (base, seen) = (ground.clone(), Arc::clone(&torn));

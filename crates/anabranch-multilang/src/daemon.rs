@@ -110,14 +110,16 @@ impl Daemon {
             .with_events(event_log::log_and_forward(metrics.as_ref().map(CloudWatch::events)))
             .with_settings(|settings| {
                 settings.fetch = config.fetch;
-                settings.idle_poll_interval = config.idle_poll_ms;
-                settings.lease_time = config.lease_time_ms;
-                settings.grace_period = config.grace_ms;
-                settings.lease_lost_timeout = config.exit_ms.saturating_add(KILL_MS).min(3_600_000);
+                settings.idle_poll_interval = Duration::from_millis(config.idle_poll_ms);
+                settings.lease_time = Duration::from_millis(config.lease_time_ms);
+                settings.grace_period = Duration::from_millis(config.grace_ms);
+                settings.lease_lost_timeout =
+                    Duration::from_millis(config.exit_ms.saturating_add(KILL_MS).min(3_600_000));
                 settings.worker.clone_from(&config.worker);
                 settings.fan_out_name.clone_from(&config.fan_out_name);
-                settings.audit_interval = config.audit_ms;
-                settings.metrics_interval = config.metrics.every_ms.clamp(1_000, 3_600_000);
+                settings.audit_interval = Duration::from_millis(config.audit_ms);
+                settings.metrics_interval =
+                    Duration::from_millis(config.metrics.every_ms.clamp(1_000, 3_600_000));
                 settings.plan.max_leases = config.max_leases.unwrap_or(usize::MAX);
                 settings.plan.kcl2.max_steal = config.max_steal;
                 settings.plan.kcl2.very_old_first = config.very_old_first;

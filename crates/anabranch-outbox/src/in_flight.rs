@@ -163,7 +163,8 @@ mod tests {
             ..create_stream::Request::default()
         };
         engine.create_stream(&request).unwrap();
-        let producer = Producer::new("orders").start(LocalKinesis::new(engine)).await.unwrap();
+        let producer =
+            Producer::new("orders").with_kinesis(LocalKinesis::new(engine)).start().await.unwrap();
         let mut flight = InFlightRows::default();
         for id in 0..10 {
             let note = InFlightRow {

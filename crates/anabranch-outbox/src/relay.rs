@@ -139,7 +139,7 @@ impl Relay {
     {
         let builder =
             self.producer.clone().with_order(KeyOrder::Strict).with_on_failure(OnFailure::StopKey);
-        Ok(builder.start(api.clone()).await?)
+        Ok(builder.with_kinesis(api.clone()).start().await?)
     }
 
     pub(crate) fn tell(&self, event: RelayEvent) {

@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
 
 pub(crate) async fn read(stream: &str) -> Result<(), Box<dyn Error>> {
     let kinesis = anabranch::stream::aws::from_env().await?;
-    let mut tail = Tail::new(kinesis, stream);
+    let mut tail = Tail::new(stream).with_kinesis(kinesis);
     while let Some(record) = tail.next().await {
         let record = record?;
         println!("{} {}: {}", record.shard, record.partition_key, record.data.escape_ascii());

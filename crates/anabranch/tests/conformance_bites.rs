@@ -38,7 +38,7 @@ struct FlawedStore {
 impl FlawedStore {
     fn new(layout: Layout, flaw: Flaw) -> Self {
         let before = Arc::new(Mutex::new(LeaseTable::new(layout)));
-        Self { inner: MemoryStore::new(layout), flaw, before }
+        Self { inner: MemoryStore::with_layout(layout), flaw, before }
     }
 
     /// Returns the write with the broken part of its condition made true.

@@ -5,10 +5,10 @@ use anabranch_model::lease::Layout;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_memory_store_keeps_the_rules_of_the_native_layout() {
-    conformance::run(MemoryStore::new(Layout::Native)).await;
+    conformance::run(MemoryStore::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_memory_store_keeps_the_rules_of_kcls_layout() {
-    conformance::run(MemoryStore::new(Layout::Kcl)).await;
+    conformance::run(MemoryStore::with_layout(Layout::Kcl)).await;
 }

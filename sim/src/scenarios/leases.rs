@@ -60,7 +60,7 @@ pub fn run(seed: u64, layout: Layout, flaw: LeaseFlaw) -> SeedReport {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ground = WorldSetup::new(seed);
     let workload = Workload::new(rng.u32(1..=8));
-    let rows = Arc::new(FlawedRulesStore::new(MemoryStore::new(layout), flaw));
+    let rows = Arc::new(FlawedRulesStore::new(MemoryStore::with_layout(layout), flaw));
     let lease_times = match flaw {
         LeaseFlaw::None | LeaseFlaw::UsesOwnLeaseTime => LeaseTimes::drawn(seed, LEASE_TIME_MS),
         _ => LeaseTimes::same(LEASE_TIME_MS),

@@ -2,7 +2,7 @@
 //!
 //! | start | layout | need not be delivered |
 //! |---|---|---|
-//! | TRIM_HORIZON | any | none |
+//! | `TRIM_HORIZON` | any | none |
 //! | a time | any | records that arrived before it |
 //! | LATEST | native | records that arrived before the time that the first worker stored |
 //! | LATEST | KCL's | records before the first row, and those that [`LatestTracker`] skips |

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Options of `anabranch cp`.
 #[derive(Debug, Clone, clap::Args)]
@@ -246,9 +247,10 @@ struct CopySource {
 impl CopySource {
     fn new(aws: &AwsClients, stream: &StreamName, options: &CopyOptions) -> Self {
         let lost = Arc::default();
-        let tail = Tail::new(aws.kinesis.clone(), stream.clone())
+        let tail = Tail::new(stream.clone())
+            .with_kinesis(aws.kinesis.clone())
             .since(options.since.start())
-            .with_idle_poll_ms(500)
+            .with_idle_poll_interval(Duration::from_millis(500))
             .with_events(counting(Arc::clone(&lost)));
         Self { tail, stream: stream.clone(), follow: options.follow, begun: false, lost }
     }

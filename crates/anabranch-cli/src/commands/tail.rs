@@ -6,10 +6,12 @@ use crate::failure::CommandFailure;
 use crate::notices;
 use crate::printer::{self, Printer};
 use crate::time_spec::TimeSpec;
+use anabranch::TailError;
 use anabranch::consumer::Delivery;
-use anabranch::stream::api::{StreamApi, StreamError};
+use anabranch::stream::api::StreamApi;
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
+use std::time::Duration;
 
 /// Maximum bytes of lines that are printed together.
 const TOGETHER_BYTES: usize = 64 << 10;
@@ -69,9 +71,10 @@ pub(crate) async fn run(
     let stream = StreamName::from(options.stream.as_str());
     aws.check_before_reading(&stream).await?;
     let usual = if options.until_caught_up { TimeSpec::Trim } else { TimeSpec::Latest };
-    let mut tail = Tail::new(aws.kinesis.clone(), stream.clone())
+    let mut tail = Tail::new(stream.clone())
+        .with_kinesis(aws.kinesis.clone())
         .since(options.since.unwrap_or(usual).start())
-        .with_idle_poll_ms(500)
+        .with_idle_poll_interval(Duration::from_millis(500))
         .with_events(notices::printed(false));
     let (printer, thread) = Printer::start();
     let stop = crate::signals::wait_for_signal(1)?;
@@ -99,7 +102,7 @@ async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
     options: &TailOptions,
     printer: &Printer,
-) -> Result<(), (StreamError, bool)> {
+) -> Result<(), (TailError, bool)> {
     let form = if options.json { LineFormat::Json } else { LineFormat::Plain };
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut begun = false;
@@ -138,7 +141,7 @@ enum NextRecord {
     Record(Delivery),
     /// No record is available now.
     NotYet,
-    Failed(StreamError),
+    Failed(TailError),
 }
 
 /// Returns the next event, or `None` at the end. Waits for it only if `waits` is true.

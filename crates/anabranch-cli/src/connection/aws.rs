@@ -2,6 +2,7 @@
 
 use super::{ConnectionSettings, explain, slow_service};
 use crate::failure::CommandFailure;
+use anabranch::TailError;
 use anabranch::lease::{AnyStore, LeaseStore, stream_names};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
@@ -203,10 +204,13 @@ impl AwsClients {
     pub(crate) async fn reading_failed(
         &self,
         stream: &StreamName,
-        error: &StreamError,
+        error: &TailError,
         begun: bool,
     ) -> CommandFailure {
-        let failure = explain::of_stream(self, stream, error).await;
+        let failure = match error {
+            TailError::Stream(error) => explain::of_stream(self, stream, error).await,
+            other => CommandFailure::result(other),
+        };
         if begun { failure.after("what came before that is whole") } else { failure }
     }
 

@@ -4,6 +4,7 @@ use super::CarriedRecords;
 use crate::ids::ShardId;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
+use std::fmt;
 use std::sync::Arc;
 
 /// One attempt to put the Kinesis record that held a user record.
@@ -79,6 +80,22 @@ pub enum RejectReason {
     ProducerStopped,
     /// The producer was closed before it could be placed.
     Closed,
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { detail, .. } => write!(f, "the stream refused it: {detail}"),
+            Self::Expired => f.write_str("its deadline passed before it could be stored"),
+            Self::KeyStopped => f.write_str(
+                "an earlier record of its key was not stored for certain, so the key is stopped",
+            ),
+            Self::ProducerStopped => {
+                f.write_str("too many keys are stopped, so the whole producer is")
+            }
+            Self::Closed => f.write_str("the producer was closed before it could be sent"),
+        }
+    }
 }
 
 /// Outcome of records.

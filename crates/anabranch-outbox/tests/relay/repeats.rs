@@ -4,7 +4,6 @@ use crate::stage::STREAM;
 use crate::world::RelayFixture;
 use anabranch::consumer::{Consumer, Deduplicator, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
-use anabranch_model::lease::Layout;
 use anabranch_outbox::Envelope;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,7 +51,7 @@ async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order(
     };
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(world.stage.api())
-        .with_leases(MemoryStore::new(Layout::Native))
+        .with_leases(MemoryStore::new())
         .each(handle);
     let (stop, mut task) = (CancellationToken::new(), JoinSet::new());
     task.spawn(consumer.run_until(stop.clone().cancelled_owned()));

@@ -6,7 +6,6 @@ use crate::fleet::{Until, Worker, merged_stream, settings, split_stream, wait};
 use anabranch::clock::{Clock, Rng};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
-use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -39,7 +38,7 @@ pub(crate) async fn run() -> Result<(), String> {
 }
 
 async fn measure(born: &str, stream: &LocalKinesis, workers: u32) -> Result<(), String> {
-    let store = MemoryStore::new(Layout::Native);
+    let store = MemoryStore::new();
     let tally = Arc::new(CallCounts::slow(CALL_MS));
     let (begin, mut starts) = (Instant::now(), JoinSet::new());
     for i in 0..workers {

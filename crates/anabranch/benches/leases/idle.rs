@@ -77,7 +77,7 @@ fn ratio(theirs: u64, ours: u64) -> f64 {
 }
 
 async fn idle(layout: Layout) -> Result<Arc<CallCounts>, String> {
-    let (store, stream, tally) = (MemoryStore::new(layout), stream(LEASES), Arc::default());
+    let (store, stream, tally) = (MemoryStore::with_layout(layout), stream(LEASES), Arc::default());
     let mut workers = Vec::new();
     let clock = Clock::of_runtime();
     for i in 0..WORKERS {

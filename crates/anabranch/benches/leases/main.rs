@@ -19,7 +19,6 @@ mod hand_over;
 
 use anabranch::clock::Clock;
 use anabranch::lease::{DynamoDbStore, MemoryStore};
-use anabranch_model::lease::Layout;
 use std::process::ExitCode;
 use stores::Stores;
 
@@ -84,7 +83,7 @@ async fn on_real_stores(
 
 async fn starts(stores: &Stores) -> Result<(), String> {
     takes::head();
-    let memory = MemoryStore::new(Layout::Native);
+    let memory = MemoryStore::new();
     takes::run("memory", |_| Ok(memory.clone()), None).await?;
     takes::run("SQLite", |application| stores.sqlite(application), None).await?;
     if let Some(open) = stores.postgres() {

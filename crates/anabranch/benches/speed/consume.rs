@@ -9,9 +9,9 @@ use crate::table::{self, Rounds};
 use anabranch::consumer::{Batch, Consumer, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::WireFormat;
-use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 const ROUNDS: usize = 3;
@@ -137,8 +137,8 @@ async fn consume(
     });
     let consumer = Consumer::new(stream, "bench")
         .with_kinesis(endpoint.ours(format))
-        .with_leases(MemoryStore::new(Layout::Native))
-        .with_settings(|settings| settings.grace_period = 0);
+        .with_leases(MemoryStore::new())
+        .with_settings(|settings| settings.grace_period = Duration::from_millis(0));
     let (counter, over) = (Arc::clone(&meter), Arc::clone(&meter));
     let stop = async move { over.done.notified().await };
     let ran = if each {

@@ -30,8 +30,10 @@ pub(crate) fn run(records: u64) -> Result<(), String> {
 }
 
 async fn put(endpoint: &Endpoint, records: u64) -> Result<Vec<(u64, u64)>, String> {
-    let producer =
-        Producer::new("s").with_rate_percent(1_000).start(endpoint.ours(WireFormat::Cbor));
+    let producer = Producer::new("s")
+        .with_rate_percent(1_000)
+        .with_kinesis(endpoint.ours(WireFormat::Cbor))
+        .start();
     let producer = producer.await.map_err(|error| error.to_string())?;
     let (keys, data) = (keys(), Bytes::from(vec![b'x'; 100]));
     let mut keys = keys.iter().cycle();

@@ -225,7 +225,8 @@ async fn put(endpoint: &Endpoint, case: &Case, records: u64) -> Result<f64, Stri
     let producer = Producer::new("s")
         .with_buffer_bytes(512 << 20)
         .with_rate_percent(1_000)
-        .start(endpoint.ours(case.format))
+        .with_kinesis(endpoint.ours(case.format))
+        .start()
         .await
         .map_err(|error| error.to_string())?;
     // Warm-up: opens connections and reads the shard map.

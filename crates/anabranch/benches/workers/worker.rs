@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 const NAME: &str = "ANABRANCH_BENCH_WORKER";
 const FOLDER: &str = "ANABRANCH_BENCH_FOLDER";
@@ -87,7 +88,7 @@ async fn read(job: Job) -> Result<(), HandlerError> {
     let consumer = Consumer::new(job.stream, "bench")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open(leases(&job.folder), "bench")?)
-        .with_settings(|settings| settings.lease_time = LEASE_TIME_MS)
+        .with_settings(|settings| settings.lease_time = Duration::from_millis(LEASE_TIME_MS))
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             let line = format!("{} {key} {data} {name}\n", clock.wall_ms());

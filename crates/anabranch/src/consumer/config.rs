@@ -34,7 +34,7 @@ use tokio::sync::mpsc;
 /// # async fn run() -> Result<(), HandlerError> {
 /// Consumer::new("orders", "mailer")
 ///     .with_kinesis(anabranch::stream::aws::from_env().await?)
-///     .with_leases(MemoryStore::new(Layout::Native)) // one process; SQL or DynamoDB for more
+///     .with_leases(MemoryStore::new()) // one process; SQL or DynamoDB for more
 ///     .each(|record: Delivery| async move {
 ///         println!("{}: {:?}", record.partition_key, record.data);
 ///         Ok::<(), HandlerError>(())
@@ -321,7 +321,7 @@ impl<K, S, H> Consumer<K, S, H> {
     /// # async fn run() -> Result<(), HandlerError> {
     /// Consumer::new("orders", "mailer")
     ///     .with_kinesis(anabranch::stream::aws::from_env().await?)
-    ///     .with_leases(MemoryStore::new(Layout::Native))
+    ///     .with_leases(MemoryStore::new())
     ///     .exactly_once(100, |_: TransactionBatch<MemoryStore>| async { Ok::<(), HandlerError>(()) })
     ///     .run()
     ///     .await?;

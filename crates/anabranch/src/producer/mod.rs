@@ -22,7 +22,7 @@
 //! #     shard_count: Some(2),
 //! #     ..create_stream::Request::default()
 //! # })?;
-//! let producer = Producer::new("orders").start(LocalKinesis::new(engine)).await?;
+//! let producer = Producer::new("orders").with_kinesis(LocalKinesis::new(engine)).start().await?;
 //! let ticket = producer.put("customer-7", "paid").await?; // waits for room
 //! match ticket.await { // waits until the record is safe, or is not
 //!     Outcome::Placed { shard, sequence, .. } => println!("{shard} {sequence}"),
@@ -59,7 +59,7 @@ pub use anabranch_model::produce::outcome::{Attempt, AttemptResult, RejectReason
 pub use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure};
 pub use config::ProducerId;
 pub use config::{ConfigProblem, ProducerBuilder, ProducerConfigError};
-pub use outcome::{Attempts, Outcome, Ticket};
+pub use outcome::{Attempts, DeliveryError, Outcome, PlacedRecord, Ticket};
 pub use outcome::{BulkTicket, Outcomes};
 pub use put::{Producer, PutSummary};
 pub use record::{Bulk, PutBulkError, TryPutBulkError};

@@ -11,41 +11,91 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What became of a record.
+/// Outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a record that was rejected is not in the stream: check it, or call `into_result`"]
 pub enum Outcome {
-    /// It is in the stream, and readers will get it.
+    /// The record is in the stream, and readers will get it.
     Placed {
-        /// The shard.
+        /// Shard that stored the record.
         shard: ShardId,
-        /// The sequence number. Records of one aggregate share it.
+        /// Sequence number. Records of one aggregate share it.
         sequence: SequenceNumber,
-        /// The place inside the aggregate; 0 for a record alone.
+        /// Position inside the aggregate; 0 for a record that is not aggregated.
         sub: u64,
-        /// What was tried.
+        /// Attempts to place the record, oldest first.
         attempts: Attempts,
     },
-    /// It is not in the stream.
+    /// The record is not in the stream.
     Rejected {
-        /// Why.
+        /// Reason of the rejection.
         why: RejectReason,
-        /// What was tried.
+        /// Attempts to place the record, oldest first.
         attempts: Attempts,
     },
-    /// It may be in the stream or not: a reply was lost, and there was no more time to learn it.
+    /// The record may or may not be in the stream: a reply was lost, and its result was not found
+    /// out in time.
     Unknown {
-        /// What was tried.
+        /// Attempts to place the record, oldest first.
+        attempts: Attempts,
+    },
+}
+
+/// A record that is in the stream, see [`Outcome::into_result`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlacedRecord {
+    /// Shard that stored the record.
+    pub shard: ShardId,
+    /// Sequence number. Records of one aggregate share it.
+    pub sequence: SequenceNumber,
+    /// Position inside the aggregate; 0 for a record that is not aggregated.
+    pub sub: u64,
+    /// Attempts to place the record, oldest first.
+    pub attempts: Attempts,
+}
+
+/// A record that is not, or perhaps not, in the stream. See [`Outcome::into_result`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliveryError {
+    /// The record is not in the stream.
+    #[error("the record was rejected after {} attempts: {why}", attempts.count())]
+    Rejected {
+        /// Reason of the rejection.
+        why: RejectReason,
+        /// Attempts to place the record, oldest first.
+        attempts: Attempts,
+    },
+    /// The record may or may not be in the stream.
+    #[error(
+        "a reply was lost after {} attempts: the record may or may not be in the stream",
+        attempts.count()
+    )]
+    Unknown {
+        /// Attempts to place the record, oldest first.
         attempts: Attempts,
     },
 }
 
 impl Outcome {
-    /// Whether it is in the stream for certain.
+    /// Returns true if the record is certainly in the stream.
     pub fn is_placed(&self) -> bool {
         matches!(self, Self::Placed { .. })
     }
 
-    /// What was tried, oldest first.
+    /// Returns the record's position, or an error if it is not certainly in the stream.
+    pub fn into_result(self) -> Result<PlacedRecord, DeliveryError> {
+        match self {
+            Self::Placed { shard, sequence, sub, attempts } => {
+                Ok(PlacedRecord { shard, sequence, sub, attempts })
+            }
+            Self::Rejected { why, attempts } => Err(DeliveryError::Rejected { why, attempts }),
+            Self::Unknown { attempts } => Err(DeliveryError::Unknown { attempts }),
+        }
+    }
+
+    /// Returns the attempts to place the record, oldest first.
     pub fn attempts(&self) -> &Attempts {
         match self {
             Self::Placed { attempts, .. }
@@ -78,10 +128,9 @@ impl Attempts {
     }
 }
 
-/// A put that was accepted. Await it to learn what became of the record; dropping it changes
-/// nothing but that nobody learns it.
+/// Future of the outcome of a put. Dropping it only discards the outcome.
 #[derive(Debug)]
-#[must_use = "the outcome of the record is learnt by awaiting its ticket"]
+#[must_use = "await the ticket for the outcome of the put"]
 pub struct Ticket {
     group: Arc<TicketGroup>,
     /// Its place there. A whole word: a part of one, just written, is slow to read as one.

@@ -18,6 +18,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::StartPosition;
 use anabranch_model::record::UserRecord;
+use anabranch_model::retry::Fault;
 use driver::{TailDriver, TailShared};
 use futures_core::Stream;
 use std::collections::{BTreeSet, VecDeque};
@@ -98,6 +99,16 @@ pub enum TailError {
     /// A call failed in a way that does not pass by itself.
     #[error(transparent)]
     Stream(#[from] StreamError),
+}
+
+impl TailError {
+    /// Returns the classified failure of the call, if a call failed.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Kinesis(_) => None,
+            Self::Stream(error) => Some(error.fault),
+        }
+    }
 }
 
 /// How far a tail is.

@@ -114,7 +114,8 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
             .with_clock(Clock::of_runtime())
             .with_rng(Rng::seeded(3))
             .with_dedup_tags(marks)
-            .start(api)
+            .with_kinesis(api)
+            .start()
             .await
             .unwrap();
         // Once the shard map is known, records are sent in aggregates.
@@ -160,7 +161,8 @@ async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
             .with_clock(Clock::of_runtime())
             .with_rng(Rng::seeded(3))
             .with_dedup_tags(true)
-            .start(LocalKinesis::new(Arc::clone(&world.engine)))
+            .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
+            .start()
             .await
             .unwrap();
         for _ in 0..2 {

@@ -106,7 +106,7 @@ async fn two_workers_share_the_shards_and_nothing_comes_twice() {
 async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_nothing() {
     for layout in [Layout::Native, Layout::Kcl] {
         let mut world = ConsumerFixture::ticking(2);
-        world.leases = MemoryStore::new(layout);
+        world.leases = MemoryStore::with_layout(layout);
         world.put_data("key-0", b"before the application's time");
         // The service reports its time in seconds.
         pause(1_100).await;

@@ -10,6 +10,7 @@ use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::{Operation, StreamTarget, delete_stream};
 use anabranch_model::position::{Position, StartPosition};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Reader of the stream.
@@ -46,7 +47,7 @@ async fn check(
             let consumer = world.consumer(1).with_settings(|settings| {
                 settings.fetch = fetch;
                 // Only the lists that the read itself requests.
-                settings.audit_interval = 24 * 3_600_000;
+                settings.audit_interval = Duration::from_hours(24);
             });
             Some(RunningWorker::start(consumer.each(world.note("worker"))))
         }
@@ -69,7 +70,8 @@ async fn check(
 
 async fn follow(world: &ConsumerFixture) {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
-    let mut tail = Tail::new(kinesis, STREAM)
+    let mut tail = Tail::new(STREAM)
+        .with_kinesis(kinesis)
         .since(StartPosition::TrimHorizon)
         .with_clock(Clock::of_runtime(), Rng::seeded(5));
     while let Some(record) = tail.next().await {
@@ -145,8 +147,9 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
 async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_gone() {
     let world = ConsumerFixture::new(2);
     (0..5).for_each(|_| world.put_round(10));
-    let consumer =
-        world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 600_000);
+    let consumer = world
+        .consumer(1)
+        .with_settings(|settings| settings.checkpoint_interval = Duration::from_mins(10));
     let worker = RunningWorker::start(consumer.each(world.note("one")));
     world.until_all_seen().await;
     let stream = StreamTarget::named(STREAM);

@@ -9,6 +9,7 @@ use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Returns a handler that fails on every third call and panics on every seventh.
 fn shaky(
@@ -86,8 +87,9 @@ async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_agai
     // It panics in the task that fetches, and ends that task.
     let (api, breaks) = SlowStream::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     // No checkpoint is due in all that time.
-    let consumer =
-        world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 3_600_000);
+    let consumer = world
+        .consumer(1)
+        .with_settings(|settings| settings.checkpoint_interval = Duration::from_hours(1));
     let worker = RunningWorker::start(consumer.with_kinesis(api).each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;

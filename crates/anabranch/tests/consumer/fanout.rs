@@ -9,7 +9,6 @@ use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::FaultEffect;
 use anabranch_local::op::Operation;
-use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -56,7 +55,7 @@ async fn two_that_share_a_consumer_name_are_told_so() {
     // The same application on other leases, as in another environment.
     let other = Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
-        .with_leases(MemoryStore::new(Layout::Native))
+        .with_leases(MemoryStore::new())
         .with_clock(Clock::of_runtime(), Rng::seeded(7))
         .with_fan_out();
     let other = RunningWorker::start(

@@ -6,6 +6,7 @@ use anabranch::consumer::{Batch, Delivery, HandlerError};
 use anabranch_model::hash::HashKey;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Returns those of ten keys that share a lane of eight with `key-0`.
 pub(crate) fn beside_key_0() -> Vec<String> {
@@ -30,8 +31,9 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             note(record).await
         }
     });
-    let worker =
-        RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
+    let worker = RunningWorker::start(
+        consumer.with_settings(|settings| settings.grace_period = Duration::from_secs(2)),
+    );
     let free = (10 - held.len()) * 20;
     world
         .until("the other lanes are done", || {

@@ -48,7 +48,7 @@ async fn what_comes_while_nobody_reads_is_not_skipped_although_the_stream_was_sa
     // The first request is the first sync's.
     for missing in [0..0, 1..3] {
         let mut world = ConsumerFixture::ticking(2);
-        world.leases = MemoryStore::new(Layout::Kcl);
+        world.leases = MemoryStore::with_layout(Layout::Kcl);
         world.put_data("key-0", b"before the application's time");
         pause(1_100).await;
         let worker = |missing: Range<usize>, name| {

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 const SHARDS: i64 = 1_000;
 const RECORDS: usize = 10;
@@ -204,8 +205,9 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
             }
         });
     let health = consumer.health();
-    let worker =
-        RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 1_000));
+    let worker = RunningWorker::start(
+        consumer.with_settings(|settings| settings.grace_period = Duration::from_secs(1)),
+    );
     let others = (usize::try_from(SHARDS).unwrap() - 1) * RECORDS;
     world.until("the others are done", || handled.load(Ordering::Relaxed) == others).await;
     let (most, in_all) = (allocated.most(), RECORDS * RECORD_BYTES * 1_000);
@@ -235,7 +237,7 @@ async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
     let producer = Producer::new("mails").with_buffer_bytes(256 * 1024);
     let clock = Clock::of_runtime();
     let producer = producer.with_clock(clock).with_rng(Rng::seeded(3));
-    let producer = producer.start(api).await.unwrap();
+    let producer = producer.with_kinesis(api).start().await.unwrap();
     let (producer, placed) = (Arc::new(producer), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&placed);
     let consumer = world.consumer(1).with_settings(|settings| settings.memory_bytes = 16 << 20);

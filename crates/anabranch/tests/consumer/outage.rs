@@ -13,6 +13,7 @@ use anabranch_model::lease::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A store from which one worker can be cut off.
 #[derive(Clone)]
@@ -237,7 +238,8 @@ async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
             }
         });
         let worker = RunningWorker::start(slow.with_settings(|settings| {
-            (settings.lease_time, settings.grace_period) = (60_000, 200);
+            settings.lease_time = Duration::from_mins(1);
+            settings.grace_period = Duration::from_millis(200);
         }));
         world.put_round(20);
         world.until_all_seen().await;

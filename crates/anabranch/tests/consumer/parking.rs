@@ -11,11 +11,11 @@ use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_model::lease::Layout;
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Key and number of each record that a redrive handed out.
 type RedrivenRecords = Arc<Mutex<Vec<(String, usize)>>>;
@@ -146,7 +146,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
     let into = Arc::clone(&given);
     let consumer = Consumer::new("parked", "mailer-redrive")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
-        .with_leases(MemoryStore::new(Layout::Native))
+        .with_leases(MemoryStore::new())
         .with_clock(Clock::of_runtime(), Rng::seeded(2))
         .each(move |record: Delivery| {
             let done = DeadLetter::of(&record).map(|parked| {
@@ -266,7 +266,8 @@ async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
     }
     let slow = Arc::new(AtomicBool::new(false));
     let called = Arc::clone(&slow);
-    let consumer = world.consumer(1).with_settings(|settings| settings.grace_period = 1_000);
+    let consumer =
+        world.consumer(1).with_settings(|settings| settings.grace_period = Duration::from_secs(1));
     let consumer = consumer.batches(3, move |batch: Batch| {
         let called = Arc::clone(&called);
         async move {

@@ -55,7 +55,7 @@ async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
             settings.fetch = fetch;
             settings.lane_records = 1;
             settings.watchdog.handler_ms = 24 * HOUR_MS;
-            settings.lease_time = HOUR_MS;
+            settings.lease_time = Duration::from_millis(HOUR_MS);
         });
         let worker = RunningWorker::start(consumer.each(move |record: Delivery| {
             let (note, hang) = (Arc::clone(&note), Arc::clone(&hang));

@@ -10,6 +10,7 @@ use anabranch_model::lease::{HandOver, Lease};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
@@ -65,7 +66,9 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
                 note(record).await
             }
         });
-        RunningWorker::start(slow.with_settings(|settings| settings.lease_time = lease_time_ms))
+        RunningWorker::start(slow.with_settings(|settings| {
+            settings.lease_time = Duration::from_millis(lease_time_ms);
+        }))
     };
     let mut workers: Vec<RunningWorker> = (0..3).map(|seed| start(60_000, seed)).collect();
     for (seed, lease_time_ms) in [10_000; 3].into_iter().chain([60_000; 3]).enumerate() {
@@ -97,8 +100,9 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
         let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
-        let worker =
-            RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 200));
+        let worker = RunningWorker::start(
+            consumer.with_settings(|settings| settings.grace_period = Duration::from_millis(200)),
+        );
         world.until("the handler runs", || gate.came() == 1).await;
         worker.ask_to_stop();
         let stopped = worker.stopped().await;
@@ -117,7 +121,8 @@ fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it
         let (world, gate) = (ConsumerFixture::new(1), HandlerGate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
-        let mut consumer = consumer.with_settings(|settings| settings.grace_period = 200);
+        let mut consumer =
+            consumer.with_settings(|settings| settings.grace_period = Duration::from_millis(200));
         let (health, control) = (consumer.health(), consumer.control());
         let worker = RunningWorker::start(consumer);
         world.until("the handler runs", || gate.came() == 1).await;
@@ -204,8 +209,9 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         let blocking = BlockingConsumer::new();
         let world = ConsumerFixture::new(2);
         world.put_round(40);
-        let consumer =
-            blocking.consumer(&world).with_settings(|settings| settings.grace_period = 300);
+        let consumer = blocking
+            .consumer(&world)
+            .with_settings(|settings| settings.grace_period = Duration::from_millis(300));
         let health = consumer.health();
         let first = RunningWorker::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;
@@ -248,8 +254,9 @@ fn a_stream_removed_while_a_shard_of_it_is_drained_for_another_worker_is_read_no
         let blocking = BlockingConsumer::new();
         let world = ConsumerFixture::new(2);
         world.put_round(40);
-        let mut consumer =
-            blocking.consumer(&world).with_settings(|settings| settings.grace_period = 2_000);
+        let mut consumer = blocking
+            .consumer(&world)
+            .with_settings(|settings| settings.grace_period = Duration::from_secs(2));
         let (health, control) = (consumer.health(), consumer.control());
         let first = RunningWorker::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;

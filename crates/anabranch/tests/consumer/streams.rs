@@ -13,6 +13,7 @@ use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Reports each record of a shard to the oracle, and acks it.
@@ -280,7 +281,7 @@ async fn a_stream_that_is_dropped_is_offered_again() {
 async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
     let mut world = ConsumerFixture::ticking(1);
     // The only layout whose rows are created at LATEST.
-    world.leases = MemoryStore::new(Layout::Kcl);
+    world.leases = MemoryStore::with_layout(Layout::Kcl);
     let latest = |seed| world.consumer(seed).starting_at(StartPosition::Latest).shard_streams(10);
     let mut shards = latest(1);
     let mut shard = shards.next().await.unwrap();
@@ -336,7 +337,9 @@ async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
         (0..10).for_each(|_| world.put("key"));
         // No checkpoint is due in all that time.
         let consumer = |seed| {
-            world.consumer(seed).with_settings(|settings| settings.checkpoint_interval = 3_600_000)
+            world.consumer(seed).with_settings(|settings| {
+                settings.checkpoint_interval = Duration::from_hours(1);
+            })
         };
         let mut shards = consumer(1).shard_streams(100);
         let mut shard = shards.next().await.unwrap();
@@ -392,7 +395,8 @@ async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
 async fn a_stop_waits_for_no_record_that_was_dropped() {
     let world = ConsumerFixture::new(1);
     (0..2).for_each(|_| world.put("key"));
-    let consumer = world.consumer(1).with_settings(|settings| settings.grace_period = 3_600_000);
+    let consumer =
+        world.consumer(1).with_settings(|settings| settings.grace_period = Duration::from_hours(1));
     let mut shards = consumer.shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     let acked = shard.next().await.unwrap();

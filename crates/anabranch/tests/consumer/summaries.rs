@@ -143,8 +143,8 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
         let consumer = consumer.with_settings(|settings| {
             settings.lane_records = 1;
             settings.watchdog.handler_ms = 24 * HOUR_MS;
-            settings.lease_time = HOUR_MS;
-            settings.audit_interval = 24 * HOUR_MS;
+            settings.lease_time = Duration::from_millis(HOUR_MS);
+            settings.audit_interval = Duration::from_millis(24 * HOUR_MS);
         });
         let worker = RunningWorker::start(consumer.each(move |_: Delivery| {
             let (hang, count) = (Arc::clone(&hang), Arc::clone(&count));
@@ -201,7 +201,8 @@ async fn a_denied_registration_is_tried_once_for_all_shards() {
 async fn another_fraction_of_the_second_is_no_other_stream() {
     let world = ConsumerFixture::ticking(2);
     let (consumer, calls) = world.counting(FetchMode::Poll);
-    let consumer = consumer.with_settings(|settings| settings.audit_interval = 1_000);
+    let consumer =
+        consumer.with_settings(|settings| settings.audit_interval = Duration::from_secs(1));
     let worker = RunningWorker::start(consumer.each(world.note("one")));
     for _ in 0..20 {
         world.put_round(10);

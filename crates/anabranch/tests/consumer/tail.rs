@@ -16,7 +16,10 @@ use std::sync::atomic::Ordering;
 
 fn tail(world: &ConsumerFixture, since: StartPosition) -> Tail<LocalKinesis> {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
-    Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Rng::seeded(5))
+    Tail::new(STREAM)
+        .with_kinesis(kinesis)
+        .since(since)
+        .with_clock(Clock::of_runtime(), Rng::seeded(5))
 }
 
 /// Takes records until everything that was put has arrived.
@@ -123,7 +126,8 @@ async fn neither_a_part_of_a_reply_nor_a_full_one_is_all_of_a_shard() {
     let put = world.oracle.puts();
     assert_eq!(count(tail(&world, StartPosition::TrimHorizon)).await, put);
     let local = LocalKinesis::new(Arc::clone(&world.engine));
-    let tail = Tail::new(NeverBehind { local }, STREAM).since(StartPosition::TrimHorizon);
+    let tail =
+        Tail::new(STREAM).with_kinesis(NeverBehind { local }).since(StartPosition::TrimHorizon);
     let tail = tail.with_clock(Clock::of_runtime(), Rng::seeded(5));
     assert_eq!(count(tail).await, put, "where nothing says that more is there");
 }
@@ -229,9 +233,10 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
     assert_eq!(world.oracle.duplicates(), 0);
 
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
-    let mut other = Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Rng::seeded(1));
+    let mut other =
+        Tail::new("nowhere").with_kinesis(kinesis).with_clock(Clock::of_runtime(), Rng::seeded(1));
     let error = other.next().await.unwrap().unwrap_err();
-    assert_eq!(error.fault, Fault::Missing);
+    assert_eq!(error.fault(), Some(Fault::Missing));
     assert!(error.to_string().contains("nowhere"), "{error}");
     assert!(other.next().await.is_none(), "that was all");
 }
@@ -242,7 +247,7 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
     world.put_round(20);
     let (panics, breaks) = SlowStream::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     breaks.store(true, Ordering::Relaxed);
-    let mut tail = Tail::new(panics, STREAM).since(StartPosition::TrimHorizon);
+    let mut tail = Tail::new(STREAM).with_kinesis(panics).since(StartPosition::TrimHorizon);
     tail = tail.with_clock(Clock::of_runtime(), Rng::seeded(5));
     let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
     let error = next.expect("it ends").unwrap().unwrap_err().to_string();
@@ -320,7 +325,7 @@ async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_
             let mut tail = tail(&world, since);
             let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
             let error = next.expect("it ends").unwrap().unwrap_err();
-            assert_eq!(error.fault, fault, "{operation} {since:?}");
+            assert_eq!(error.fault(), Some(fault), "{operation} {since:?}");
             let said = error.to_string();
             assert!(said.contains(words) && said.contains(STREAM), "{said}");
             assert!(tail.next().await.is_none(), "that was all");

@@ -14,6 +14,7 @@ use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -112,7 +113,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
 async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
     let mut world = ConsumerFixture::ticking(1);
     // The only layout whose rows keep LATEST.
-    world.leases = MemoryStore::new(Layout::Kcl);
+    world.leases = MemoryStore::with_layout(Layout::Kcl);
     let consumer = world.consumer(1).starting_at(StartPosition::Latest).with_settings(short);
     let worker = RunningWorker::start(consumer.each(world.note("one")));
     pause(5_000).await;
@@ -279,8 +280,9 @@ fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "one"));
         let health = consumer.health();
-        let worker =
-            RunningWorker::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
+        let worker = RunningWorker::start(
+            consumer.with_settings(|settings| settings.grace_period = Duration::from_secs(2)),
+        );
         world.until("it reads", || health.shards().len() == 1).await;
         pause(500).await;
         assert!(health.is_live());
@@ -344,7 +346,7 @@ fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_sha
             }
             note(record)
         });
-        let short = |settings: &mut ConsumerSettings| settings.lease_time = 1_000;
+        let short = |settings: &mut ConsumerSettings| settings.lease_time = Duration::from_secs(1);
         world.put_round(5);
         let first = RunningWorker::start(consumer.with_settings(short));
         let read = |event: &Event| matches!(event, Event::Shard(ShardEvent::Started { .. }));

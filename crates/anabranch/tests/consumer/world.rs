@@ -15,7 +15,7 @@ use anabranch_local::op::{
     Operation, StreamTarget, create_stream, list_shards, merge_shards, put_record, split_shard,
 };
 use anabranch_local::{Engine, EngineOptions, StreamRef};
-use anabranch_model::lease::{Layout, Lease};
+use anabranch_model::lease::Lease;
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -114,7 +114,7 @@ impl ConsumerFixture {
             ..Default::default()
         };
         engine.create_stream(&request).unwrap();
-        let leases = MemoryStore::new(Layout::Native);
+        let leases = MemoryStore::new();
         let (oracle, events, ticker) = (Oracle::default(), Arc::default(), JoinSet::new());
         Self { engine, leases, oracle, events, ticker }
     }

@@ -161,7 +161,7 @@ impl LeaseFleet {
         let clock = Clock::of_runtime();
         let local = anabranch_local::Clock::manual(1_700_000_000_000);
         let fleet = Self {
-            store: MemoryStore::new(layout),
+            store: MemoryStore::with_layout(layout),
             engine: Arc::new(Engine::new(EngineOptions::instant(), local)),
             watch: DeliveryWatch { clock: clock.clone(), log: Arc::default() },
             clock,

@@ -160,7 +160,7 @@ async fn a_start_waits_for_a_stream_that_is_made_or_changed_before_anybody_has_r
     for layout in [Layout::Native, Layout::Kcl] {
         let mut fleet = slow(layout);
         check(&fleet, "CREATING", 2).await;
-        fleet.store = MemoryStore::new(layout);
+        fleet.store = MemoryStore::with_layout(layout);
         fleet.split(0, 1 << 100);
         check(&fleet, "UPDATING", 3).await;
     }

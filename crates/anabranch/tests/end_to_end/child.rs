@@ -6,6 +6,7 @@ use anabranch::lease::SqliteStore;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The file of leases; set only in the child's environment.
 pub(crate) const LEASES: &str = "ANABRANCH_TEST_LEASES";
@@ -26,7 +27,7 @@ async fn child() {
     let ended = Consumer::new(stream, "end-to-end")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open(leases, "end-to-end").unwrap())
-        .with_settings(|settings| settings.lease_time = 3_000)
+        .with_settings(|settings| settings.lease_time = Duration::from_secs(3))
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             // One write, so that a kill never truncates a line.

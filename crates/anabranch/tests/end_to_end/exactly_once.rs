@@ -107,7 +107,7 @@ async fn run<B: EffectsTable>(
         .with_kinesis(kinesis)
         .with_leases(store)
         .with_concurrency(lanes)
-        .with_settings(|settings| settings.lease_time = 3_000)
+        .with_settings(|settings| settings.lease_time = Duration::from_secs(3))
         .exactly_once(7, move |batch| handle(book.clone(), script.clone(), batch))
         .run_until(async move { stop.cancelled().await })
         .await
@@ -310,7 +310,7 @@ impl FreezePoint {
             let consumer = Consumer::new("orders", "exactly-once")
                 .with_kinesis(kinesis)
                 .with_leases(store)
-                .with_settings(|settings| settings.lease_time = 3_000)
+                .with_settings(|settings| settings.lease_time = Duration::from_secs(3))
                 .exactly_once(7, move |batch| {
                     let (freeze, book) = (Arc::clone(&freeze), book.clone());
                     async move { freeze.handle(book, batch).await }

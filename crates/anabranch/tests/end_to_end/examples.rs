@@ -6,6 +6,7 @@ use crate::network::Transport;
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::lease::SqliteStore;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[expect(dead_code, reason = "its main function is for cargo")]
 #[path = "../../examples/exactly_once.rs"]
@@ -60,7 +61,7 @@ async fn stubborn() -> Result<(), HandlerError> {
     Consumer::new("orders", "stubborn")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open("stubborn.db", "stubborn")?)
-        .with_settings(|settings| settings.grace_period = 600_000)
+        .with_settings(|settings| settings.grace_period = Duration::from_mins(10))
         .each(|record: Delivery| async move {
             println!("{} {}: {}", record.shard, record.partition_key, record.data.escape_ascii());
             std::future::pending::<Result<(), HandlerError>>().await

@@ -159,7 +159,7 @@ impl MockFixture {
         let consumer = Consumer::new(STREAM, "mailer")
             .with_kinesis(self.api.clone())
             .with_leases(leases)
-            .with_settings(|settings| settings.lease_time = 5_000)
+            .with_settings(|settings| settings.lease_time = Duration::from_secs(5))
             .each(move |record: Delivery| {
                 let number = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
                 seen.lock().unwrap().push((record.partition_key.to_string(), number));

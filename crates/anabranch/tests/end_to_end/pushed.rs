@@ -8,7 +8,6 @@ use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
 use anabranch_local::{EngineOptions, Local};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::Layout;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -29,7 +28,7 @@ async fn check(wire: Transport, numbers: usize, trouble: impl Fn(usize, &Network
     let (into, asked) = (Arc::clone(&seen), stop.clone());
     let consumer = Consumer::new("orders", "pushed")
         .with_kinesis(AwsKinesis::new(&through))
-        .with_leases(MemoryStore::new(Layout::Native))
+        .with_leases(MemoryStore::new())
         .with_fan_out()
         .each(move |record: Delivery| {
             let number: usize = std::str::from_utf8(&record.data).unwrap().parse().unwrap();

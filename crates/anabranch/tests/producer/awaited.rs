@@ -15,7 +15,7 @@ fn lingering() -> ProducerBuilder {
 
 /// Returns a producer that knows the shards, and the ticket of a lingering record.
 async fn with_a_record(stage: &ProducerFixture) -> (Producer, Ticket) {
-    let producer = lingering().start(stage.api()).await.unwrap();
+    let producer = lingering().with_kinesis(stage.api()).start().await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
     let ticket = producer.put("key", "1").await.unwrap();
     (producer, ticket)
@@ -63,7 +63,8 @@ async fn while_more_is_put_the_whole_linger_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
     let stage = ProducerFixture::new(4);
-    let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
+    let producer =
+        lingering().with_buffer_bytes(64 * 1024).with_kinesis(stage.api()).start().await.unwrap();
     let began = Instant::now();
     for number in 0..40 {
         // No shard has enough for a Kinesis record when the buffer is full.
@@ -78,7 +79,8 @@ async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
 #[tokio::test(start_paused = true)]
 async fn all_that_wait_for_room_get_it_without_the_linger_and_not_only_the_first() {
     let stage = ProducerFixture::new(4);
-    let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
+    let producer =
+        lingering().with_buffer_bytes(64 * 1024).with_kinesis(stage.api()).start().await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
     let began = Instant::now();
     let mut puts = tokio::task::JoinSet::new();

@@ -27,7 +27,7 @@ fn numbers(from: u64, count: u64) -> Bulk {
 async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outcome() {
     let stage = ProducerFixture::new(3);
     stage.fault(Operation::PutRecords, FaultEffect::FailEntries, 0.3);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     let mut outcomes = Vec::new();
     let mut tickets: Vec<(u64, BulkTicket)> = Vec::new();
     let mut next = 0;
@@ -76,7 +76,7 @@ async fn bulks_and_single_puts_keep_their_order_and_each_record_has_its_own_outc
 #[tokio::test]
 async fn a_bulk_with_a_record_that_no_stream_takes_is_given_back_whole() {
     let stage = ProducerFixture::new(1);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     let mut bulk = numbers(0, 3);
     bulk.push("", "data");
     bulk.push("k", vec![0; 2 << 20]);
@@ -124,7 +124,8 @@ fn what_is_taken_out_of_a_bulk_leaves_the_others_as_they_were() {
 async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_and_no_more() {
     const BUFFER: usize = 64 << 10;
     let stage = ProducerFixture::new(2);
-    let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
+    let producer =
+        quick().with_buffer_bytes(BUFFER).with_kinesis(stage.api()).start().await.unwrap();
     assert!(with_timeout(producer.put("first", "0").await.unwrap()).await.is_placed());
     let shards = stage.open_shards().await;
     stage.engine.faults().add(FaultRule {
@@ -163,7 +164,7 @@ async fn a_bulk_larger_than_the_buffer_gives_back_what_its_placed_records_held_a
 
 #[tokio::test]
 async fn a_bulk_without_records_is_over_at_once() {
-    let producer = quick().start(ProducerFixture::new(1).api()).await.unwrap();
+    let producer = quick().with_kinesis(ProducerFixture::new(1).api()).start().await.unwrap();
     let ticket = with_timeout(producer.put_bulk(Bulk::new())).await.unwrap();
     assert!(ticket.try_outcomes().unwrap().is_empty());
     let outcomes = with_timeout(ticket).await;
@@ -175,7 +176,8 @@ async fn a_bulk_takes_its_room_until_its_outcomes_and_leaves_all_of_it_behind() 
     const BUFFER: usize = 64 << 10;
     let stage = ProducerFixture::new(2);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let producer = quick().with_buffer_bytes(BUFFER).start(stage.api()).await.unwrap();
+    let producer =
+        quick().with_buffer_bytes(BUFFER).with_kinesis(stage.api()).start().await.unwrap();
     for records in [50, 1_000] {
         // A part of the buffer, and more than all of it.
         let bulk = numbers(0, records);
@@ -217,7 +219,7 @@ async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
             heard.lock().unwrap().push(*records);
         }
     });
-    let producer = quick().with_events(events).start(stage.api()).await.unwrap();
+    let producer = quick().with_events(events).with_kinesis(stage.api()).start().await.unwrap();
     // Nothing else runs between these puts and the drop.
     let single = producer.try_put("a", "1").unwrap();
     let ticket = with_timeout(producer.put_bulk(numbers(0, 3))).await.unwrap();
@@ -234,7 +236,8 @@ async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
 #[tokio::test]
 async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_placed() {
     let stage = ProducerFixture::new(2);
-    let producer = quick().with_deadline(Duration::from_millis(200)).start(stage.api()).await;
+    let producer =
+        quick().with_deadline(Duration::from_millis(200)).with_kinesis(stage.api()).start().await;
     let producer = producer.unwrap();
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let lost = with_timeout(producer.put("a", "0").await.unwrap()).await;
@@ -261,7 +264,7 @@ async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_pla
 #[tokio::test]
 async fn the_outcomes_of_containers_that_were_taken_apart_say_what_was_tried() {
     let stage = ProducerFixture::new(1);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     // The shard map has one shard, and the Kinesis records built for it then meet two.
     assert!(with_timeout(producer.put("first", "0").await.unwrap()).await.is_placed());
     let ticket = with_timeout(producer.put_bulk(numbers(1, 50))).await.unwrap();
@@ -285,7 +288,7 @@ async fn the_outcomes_of_containers_that_were_taken_apart_say_what_was_tried() {
 #[tokio::test]
 async fn records_of_a_bulk_go_where_their_explicit_hash_is() {
     let stage = ProducerFixture::new(2);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     let record = |number: u64| {
         let hash = if number.is_multiple_of(2) { HashKey::MIN } else { HashKey::MAX };
         NewRecord::new("same", number.to_string()).with_explicit_hash_key(hash)
@@ -313,7 +316,7 @@ async fn a_bulk_that_someone_waits_for_leaves_when_nothing_more_is_put() {
     let stage = ProducerFixture::new(2);
     let linger = Duration::from_mins(1);
     let builder = Producer::new(STREAM).with_linger(linger).with_clock(Clock::of_runtime());
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     assert!(producer.put("first", "0").await.unwrap().await.is_placed());
     let mut ticket = producer.put_bulk(numbers(0, 20)).await.unwrap();
     tokio::time::sleep(linger / 2).await;
@@ -326,7 +329,7 @@ async fn a_bulk_that_someone_waits_for_leaves_when_nothing_more_is_put() {
 #[test]
 fn a_thread_puts_bulks_too() {
     let stage = ProducerFixture::new(2);
-    let producer = SyncProducer::start(quick(), stage.api()).unwrap();
+    let producer = SyncProducer::start(quick().with_kinesis(stage.api())).unwrap();
     let ticket = producer.put_bulk(numbers(0, 100)).unwrap();
     assert!(ticket.wait().all_placed());
     let ticket = producer.put_bulk(numbers(100, 100)).unwrap();

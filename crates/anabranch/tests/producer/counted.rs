@@ -93,7 +93,8 @@ async fn what_the_kpl_counts_is_counted() {
         .with_id("till-3")
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
         .with_events(anabranch::metrics::listener())
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     // Once the shard map is known, ten records are sent together.
@@ -152,8 +153,10 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
         kept.gauge(&format!("anabranch_producer_records_pending stream=orders producer={id}"))
     };
     // Two producers of one stream, distinguished by their random ids.
-    let [one, other] =
-        [builder().start(stage.api()).await.unwrap(), builder().start(stage.api()).await.unwrap()];
+    let [one, other] = [
+        builder().with_kinesis(stage.api()).start().await.unwrap(),
+        builder().with_kinesis(stage.api()).start().await.unwrap(),
+    ];
     assert_ne!(one.id(), other.id());
     stage.fault(Operation::PutRecords, FaultEffect::DropReply, 1.0);
     for number in 0..3 {
@@ -174,7 +177,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     assert_eq!(one.stats().errors, 4, "each container of a call that failed");
     stage.create(1, None);
     // Records that a dropped producer never processed are reported, and are not pending either.
-    let third = builder().with_id("dropped").start(stage.api()).await.unwrap();
+    let third = builder().with_id("dropped").with_kinesis(stage.api()).start().await.unwrap();
     drop(third.try_put("a", "1").unwrap());
     drop(third);
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -191,19 +194,24 @@ async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
     let listener = Arc::clone(&told);
     let events = Events::new(move |event| listener.lock().unwrap().push(format!("{event:?}")));
     let builder = || Producer::new(STREAM).with_rng(Rng::seeded(9));
-    let producer =
-        builder().with_id("till-3").with_events(events).start(stage.api()).await.unwrap();
+    let producer = builder()
+        .with_id("till-3")
+        .with_events(events)
+        .with_kinesis(stage.api())
+        .start()
+        .await
+        .unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     producer.close(Duration::from_secs(5)).await;
     let told = std::mem::take(&mut *told.lock().unwrap());
     assert!(told.len() >= 4, "{told:?}");
     assert!(told.iter().all(|event| event.contains("producer: till-3")), "{told:?}");
-    let drawn = builder().start(stage.api()).await.unwrap();
+    let drawn = builder().with_kinesis(stage.api()).start().await.unwrap();
     assert_eq!(drawn.id().as_str().len(), 16);
-    let again = builder().start(stage.api()).await.unwrap();
+    let again = builder().with_kinesis(stage.api()).start().await.unwrap();
     assert_eq!(drawn.id(), again.id(), "drawn from the chance that was given");
     for id in [String::new(), "x".repeat(129)] {
-        let error = builder().with_id(id).start(stage.api()).await.unwrap_err();
+        let error = builder().with_id(id).with_kinesis(stage.api()).start().await.unwrap_err();
         assert!(error.to_string().contains("id: "), "{error}");
     }
 }
@@ -217,7 +225,8 @@ async fn shards_that_are_paused_are_counted_with_the_refusals_that_paused_them()
         .with_id("p")
         .with_refusal_backoff(Duration::from_millis(5)..=Duration::from_millis(20))
         .with_events(anabranch::metrics::listener())
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     let rule = stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);

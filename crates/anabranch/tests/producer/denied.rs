@@ -53,7 +53,7 @@ async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselv
         for order in [KeyOrder::Strict, KeyOrder::None] {
             let stage = ProducerFixture::new(2);
             let (builder, kept) = listened(quick().with_order(order));
-            let producer = builder.start(stage.api()).await.unwrap();
+            let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
             assert!(producer.put("k0", "0").await.unwrap().await.is_placed());
             let rule = stage.fault(Operation::PutRecords, effect, 1.0);
             let mut tickets = Vec::new();
@@ -105,7 +105,7 @@ async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselv
 async fn more_keys_than_may_stand_stopped_wait_like_one() {
     let stage = ProducerFixture::new(1);
     let (builder, _) = listened(quick().with_max_stopped_keys(2));
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     let rule = stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     let mut tickets = Vec::new();
     for key in 0..100 {
@@ -122,7 +122,7 @@ async fn more_keys_than_may_stand_stopped_wait_like_one() {
 async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
     let stage = ProducerFixture::new(1);
     let (builder, _) = listened(quick().with_deadline(Duration::from_millis(300)));
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     stage.fault(Operation::PutRecords, FaultEffect::DisableKey, 1.0);
     let began = std::time::Instant::now();
     let refused = with_timeout(producer.put("a", "1").await.unwrap()).await;
@@ -139,7 +139,7 @@ async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
 async fn a_close_during_a_refusal_accounts_for_every_record() {
     let stage = ProducerFixture::new(2);
     let (builder, _) = listened(quick());
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     assert!(producer.put("a", "0").await.unwrap().await.is_placed());
     stage.fault(Operation::PutRecords, FaultEffect::Deny, 1.0);
     let mut tickets = Vec::new();
@@ -162,7 +162,12 @@ async fn a_close_during_a_refusal_accounts_for_every_record() {
 #[tokio::test]
 async fn a_producer_with_too_many_stopped_keys_goes_on_when_they_are_resumed() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).with_max_stopped_keys(2).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM)
+        .with_max_stopped_keys(2)
+        .with_kinesis(stage.api())
+        .start()
+        .await
+        .unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
     for key in ["a", "b", "c"] {

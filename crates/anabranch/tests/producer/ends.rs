@@ -42,7 +42,7 @@ fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
 async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
     let stage = ProducerFixture::new(1);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let producer = small().start(stage.api()).await.unwrap();
+    let producer = small().with_kinesis(stage.api()).start().await.unwrap();
     let mut tickets = Vec::new();
     let full = loop {
         match producer.try_put("k", vec![b'1'; 1_000]) {
@@ -71,7 +71,7 @@ const FULL: usize = (64 << 10) / 1_257;
 async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     let stage = ProducerFixture::new(1);
     let stuck = stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let producer = small().start(stage.api()).await.unwrap();
+    let producer = small().with_kinesis(stage.api()).start().await.unwrap();
     let put = |number: usize| producer.put("k", format!("{number:01000}"));
     let mut tickets = Vec::new();
     for number in 0..FULL {
@@ -110,7 +110,8 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
 #[tokio::test]
 async fn a_small_record_takes_no_more_room_than_its_own() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).with_buffer_bytes(100_000).start(stage.api());
+    let producer =
+        Producer::new(STREAM).with_buffer_bytes(100_000).with_kinesis(stage.api()).start();
     let producer = producer.await.unwrap();
     // The driver does not run between these: nothing is awaited.
     let mut tickets = vec![producer.try_put("k", "small").unwrap()];
@@ -135,7 +136,7 @@ async fn a_small_record_takes_no_more_room_than_its_own() {
 #[tokio::test]
 async fn a_producer_that_is_being_closed_takes_no_small_record() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     let ticket = producer.try_put("k", "1").unwrap();
     let late = async { producer.try_put("k", "2") };
     let (account, late) =
@@ -148,7 +149,7 @@ async fn a_producer_that_is_being_closed_takes_no_small_record() {
 #[tokio::test]
 async fn who_puts_without_a_pause_lets_others_run() {
     let stage = ProducerFixture::new(4);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
     let others = tokio::spawn({
         let ran = Arc::clone(&ran);
@@ -177,7 +178,7 @@ async fn who_puts_without_a_pause_lets_others_run() {
 #[tokio::test]
 async fn who_is_refused_again_and_again_lets_others_run() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     for refused in 0..3 {
         let other = tokio::spawn(async {});
         for _ in 0..10_000 {
@@ -195,7 +196,7 @@ async fn who_is_refused_again_and_again_lets_others_run() {
 #[tokio::test]
 async fn puts_that_one_task_polls_together_pause_together() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     for round in 0..1_000_u64 {
         let put = |at: u64| producer.put("key", (3 * round + at).to_string());
         let (one, two, three) = tokio::join!(biased; put(0), put(1), put(2));
@@ -210,7 +211,7 @@ async fn puts_that_one_task_polls_together_pause_together() {
 #[tokio::test]
 async fn a_dropped_ticket_holds_no_room() {
     let stage = ProducerFixture::new(1);
-    let producer = small().start(stage.api()).await.unwrap();
+    let producer = small().with_kinesis(stage.api()).start().await.unwrap();
     for number in 0..10 * FULL {
         drop(with_timeout(producer.put("k", format!("{number:01000}"))).await.unwrap());
     }
@@ -222,7 +223,8 @@ async fn a_dropped_ticket_holds_no_room() {
 async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
     let stage = ProducerFixture::new(1);
     let (events, told) = abandoned();
-    let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
+    let producer =
+        Producer::new(STREAM).with_events(events).with_kinesis(stage.api()).start().await.unwrap();
     // Nothing else runs between these puts and the drop.
     let tickets = [producer.try_put("a", "1").unwrap(), producer.try_put("b", "2").unwrap()];
     let waits = producer.clone();
@@ -242,7 +244,7 @@ async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_outcomes_are_told_when_a_flush_returns() {
-    let producer = quick().start(ProducerFixture::new(1).api()).await.unwrap();
+    let producer = quick().with_kinesis(ProducerFixture::new(1).api()).start().await.unwrap();
     for round in 0..30 {
         let mut tickets = Vec::new();
         for number in 0..2_000 {
@@ -260,7 +262,8 @@ async fn closing_accounts_for_every_record() {
     let stage = ProducerFixture::new(2);
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(5)..=Duration::from_millis(10))
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     let placed = producer.put("a", "1").await.unwrap();
@@ -286,7 +289,8 @@ async fn a_throttle_during_close_loses_nothing() {
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.5);
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(10))
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     let mut tickets = Vec::new();
@@ -305,7 +309,8 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
     let stage = ProducerFixture::new(1);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
     let (events, told) = abandoned();
-    let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
+    let producer =
+        Producer::new(STREAM).with_events(events).with_kinesis(stage.api()).start().await.unwrap();
     let tickets = [producer.put("a", "1").await.unwrap(), producer.put("b", "2").await.unwrap()];
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(producer);
@@ -319,7 +324,7 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
 async fn puts_that_wait_for_room_end_with_the_producer() {
     let stage = ProducerFixture::new(1);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let producer = small().start(stage.api()).await.unwrap();
+    let producer = small().with_kinesis(stage.api()).start().await.unwrap();
     let mut tickets = Vec::new();
     while let Ok(ticket) = producer.try_put("k", vec![b'x'; 1_000]) {
         tickets.push(ticket);
@@ -347,7 +352,8 @@ async fn puts_that_wait_for_room_end_with_the_producer() {
 fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
     let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::ThrottleEntries, 0.3);
-    let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
+    let producer =
+        SyncProducer::start(small().with_rate_percent(1_000).with_kinesis(stage.api())).unwrap();
     // Eight threads put fifty kilobytes each, into a buffer of sixty-four.
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -374,7 +380,8 @@ fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
 #[test]
 fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_for_ever() {
     let stage = ProducerFixture::new(2);
-    let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
+    let producer =
+        SyncProducer::start(small().with_rate_percent(1_000).with_kinesis(stage.api())).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let producer = producer.clone();
@@ -410,7 +417,7 @@ fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_fo
 #[test]
 fn threads_put_and_wait_without_a_runtime() {
     let stage = ProducerFixture::new(2);
-    let producer = SyncProducer::start(Producer::new(STREAM), stage.api()).unwrap();
+    let producer = SyncProducer::start(Producer::new(STREAM).with_kinesis(stage.api())).unwrap();
     let threads: Vec<_> = (0..4)
         .map(|thread| {
             let producer = producer.clone();

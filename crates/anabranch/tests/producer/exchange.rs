@@ -177,7 +177,7 @@ async fn others_read_our_aggregates() {
             }
         });
         let builder = Producer::new(name).with_events(events).with_dedup_tags(marks);
-        let producer = builder.start_aws(&stage.local.sdk_config()).await.unwrap();
+        let producer = builder.with_kinesis(stage.local.sdk_config()).start().await.unwrap();
         // Until the list of shards arrives, records are not aggregated.
         mapped.notified().await;
         let mut put = Vec::new();

@@ -27,7 +27,7 @@ async fn check<F: Future<Output = ()>>(
     puts: u64,
     trouble: F,
 ) {
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     let putting = async {
         let mut tickets = Vec::new();
         for number in 0..puts {
@@ -138,7 +138,7 @@ async fn records_of_the_largest_size_pass_alone_and_behind_small_ones() {
     let stage = ProducerFixture::new(1);
     stage.delete();
     stage.create(1, Some(10 * 1024));
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     let mut tickets = vec![producer.put("k", "0 small").await.unwrap()];
     // With the key's byte, the last has exactly the maximum.
     let sizes = [(1, (1 << 20) - 1), (2, 1 << 20), (3, (10 << 20) - 2), (4, (10 << 20) - 1)];

@@ -37,7 +37,8 @@ async fn check(
         .with_linger(Duration::from_millis(2))
         .with_backoff(Duration::from_millis(2)..=Duration::from_millis(40))
         .with_rate_percent(1_000)
-        .start(api.clone())
+        .with_kinesis(api.clone())
+        .start()
         .await
         .unwrap();
     let putting = async {

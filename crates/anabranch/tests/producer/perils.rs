@@ -65,7 +65,7 @@ async fn every_ticket_resolves_although_calls_panic() {
     let stage = ProducerFixture::new(2);
     let (puts, lists) = (AtomicUsize::new(6), AtomicUsize::new(1));
     let api = PanickingStream { local: stage.api(), puts, lists };
-    let producer = quick().start(api).await.unwrap();
+    let producer = quick().with_kinesis(api).start().await.unwrap();
     let mut tickets = Vec::new();
     for number in 0..200_u32 {
         let key = format!("k{}", number % 5);
@@ -110,7 +110,8 @@ fn bulk_of(records: u32) -> Bulk {
 #[tokio::test]
 async fn wakers_that_panic_are_nobody_elses_trouble() {
     let stage = ProducerFixture::new(2);
-    let producer = quick().with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
+    let producer =
+        quick().with_buffer_bytes(64 << 10).with_kinesis(stage.api()).start().await.unwrap();
     let put = async |number: u32| producer.put(format!("k{number}"), number.to_string()).await;
     let mut tickets = Vec::new();
     let mut bombs = Vec::new();
@@ -146,7 +147,7 @@ async fn wakers_that_panic_are_nobody_elses_trouble() {
 async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_dropped() {
     let stage = ProducerFixture::new(2);
     stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     let mut bomb = Box::pin(producer.put("k", "0").await.unwrap());
     let ticket = producer.put("k", "1").await.unwrap();
     let mut bulk_bomb = Box::pin(producer.put_bulk(bulk_of(5)).await.unwrap());
@@ -166,7 +167,7 @@ fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
         let home = tokio::runtime::Runtime::new().unwrap();
         let elsewhere = tokio::runtime::Runtime::new().unwrap();
         let stage = ProducerFixture::new(2);
-        let producer = home.block_on(quick().start(stage.api())).unwrap();
+        let producer = home.block_on(quick().with_kinesis(stage.api()).start()).unwrap();
         stage.fault(Operation::PutRecords, FaultEffect::InternalError, 1.0);
         let tickets = elsewhere.block_on(async {
             let mut tickets = Vec::new();
@@ -205,7 +206,7 @@ impl Drop for PanickingDrop {
 #[tokio::test]
 async fn a_record_whose_memory_is_given_back_with_a_panic_is_put_all_the_same() {
     let stage = ProducerFixture::new(1);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     assert!(with_timeout(producer.put("k", "first").await.unwrap()).await.is_placed());
     // Until the driver is idle.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -233,7 +234,7 @@ async fn a_list_that_panics_is_asked_for_again() {
             heard.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let producer = quick().with_events(events).start(api).await.unwrap();
+    let producer = quick().with_events(events).with_kinesis(api).start().await.unwrap();
     let putting = async {
         while mapped.load(Ordering::Relaxed) == 0 {
             drop(producer.put("a", "1").await.unwrap());
@@ -255,8 +256,12 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
         count: Some(1),
         effect: FaultEffect::Delay { ms: 3_600_000 },
     });
-    let producer =
-        quick().with_request_timeout(Duration::from_millis(100)).start(stage.api()).await.unwrap();
+    let producer = quick()
+        .with_request_timeout(Duration::from_millis(100))
+        .with_kinesis(stage.api())
+        .start()
+        .await
+        .unwrap();
     let ticket = producer.put("a", "1").await.unwrap();
     let behind = producer.put("a", "2").await.unwrap();
     let outcome = with_timeout(ticket).await;
@@ -276,7 +281,7 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
 async fn a_list_that_never_comes_holds_nothing_up() {
     let stage = ProducerFixture::new(1);
     stage.fault(Operation::ListShards, FaultEffect::Delay { ms: 3_600_000 }, 1.0);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_kinesis(stage.api()).start().await.unwrap();
     for number in 0..20_u32 {
         let ticket = producer.put("a", number.to_string()).await.unwrap();
         assert!(with_timeout(ticket).await.is_placed());

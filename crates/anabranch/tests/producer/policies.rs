@@ -25,7 +25,8 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
                 seen.fetch_max(*kinesis_records, Ordering::Relaxed);
             }
         }))
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     for number in 0..400 {
@@ -47,7 +48,8 @@ async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
         .with_on_failure(OnFailure::Continue)
         .with_deadline(Duration::from_millis(120))
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
@@ -66,7 +68,8 @@ async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
         .with_record_max_bytes(2 << 20)
         .with_aggregation(Aggregation::Off)
         .with_linger(Duration::from_millis(50))
-        .start(stage.api())
+        .with_kinesis(stage.api())
+        .start()
         .await
         .unwrap();
     let mut small = Vec::new();
@@ -91,7 +94,12 @@ async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
 #[tokio::test]
 async fn too_many_stopped_keys_stop_the_producer() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).with_max_stopped_keys(2).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM)
+        .with_max_stopped_keys(2)
+        .with_kinesis(stage.api())
+        .start()
+        .await
+        .unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
     for key in ["a", "b", "c"] {

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[tokio::test]
 async fn bad_records_are_refused_by_name_before_they_are_taken() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     let put = async |key: String, bytes: usize| producer.put(key, vec![0; bytes]).await;
     assert_eq!(put(String::new(), 1).await.unwrap_err(), PutError::KeyEmpty);
     let long = put("ж".repeat(257), 1).await.unwrap_err();
@@ -34,7 +34,7 @@ async fn check_border(kib: i64, aggregation: Aggregation, key: &str) {
     stage.delete();
     stage.create(1, Some(kib));
     let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
-    let producer = builder.start(stage.api()).await.unwrap();
+    let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
     let max_bytes = usize::try_from(kib).unwrap() * 1024;
     let (exact, over) = (vec![1; max_bytes - key.len()], vec![2; max_bytes - key.len() + 1]);
     let too_large = PutError::TooLarge { bytes: max_bytes + 1, max_bytes };
@@ -81,7 +81,7 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
             stage.create(1, Some(kib));
             let builder = Producer::new(STREAM).with_aggregate_bytes(10 << 20..=10 << 20);
             let builder = builder.with_rate_percent(1_000).with_linger(Duration::from_millis(100));
-            let producer = builder.start(stage.api()).await.unwrap();
+            let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
             let first = vec![1; max_bytes / 2];
             let mut aggregate = AggregateBuilder::new();
             let entry =
@@ -109,7 +109,8 @@ async fn no_aggregate_is_larger_than_the_stream_takes() {
     let stage = ProducerFixture::new(1);
     // The bounds are above the stream's maximum, which also applies.
     let builder = Producer::new(STREAM).with_aggregate_bytes(2 << 20..=4 << 20);
-    let producer = builder.with_rate_percent(1_000).start(stage.api()).await.unwrap();
+    let producer =
+        builder.with_rate_percent(1_000).with_kinesis(stage.api()).start().await.unwrap();
     let mut tickets = Vec::new();
     for number in 0..30 {
         tickets.push(producer.put(format!("k{number}"), vec![7; 100_000]).await.unwrap());
@@ -127,7 +128,7 @@ async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
     for aggregation in [Aggregation::ByShard, Aggregation::Off] {
         let stage = ProducerFixture::new(2);
         let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
-        let producer = builder.start(stage.api()).await.unwrap();
+        let producer = builder.with_kinesis(stage.api()).start().await.unwrap();
         // Without data at all, at both ends of the hash range, with keys of one to 256 characters,
         // and exactly as large as the stream takes.
         let mut records = Vec::new();
@@ -164,7 +165,7 @@ async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
 #[tokio::test]
 async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
     let stage = ProducerFixture::new(1);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     let at = |hash: u128, data: &'static str| {
         producer.put_record(NewRecord::new("a", data).with_explicit_hash_key(HashKey(hash)))
     };
@@ -184,17 +185,22 @@ async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
 #[tokio::test]
 async fn a_stream_that_is_not_there_is_refused_at_the_start() {
     let stage = ProducerFixture::new(1);
-    let error = Producer::new("nowhere").start(stage.api()).await.unwrap_err();
+    let error = Producer::new("nowhere").with_kinesis(stage.api()).start().await.unwrap_err();
     assert!(matches!(&error, ProducerStartError::Missing { .. }), "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
-    let error = Producer::new(STREAM).with_max_requests(0).start(stage.api()).await.unwrap_err();
+    let error = Producer::new(STREAM)
+        .with_max_requests(0)
+        .with_kinesis(stage.api())
+        .start()
+        .await
+        .unwrap_err();
     assert!(matches!(error, ProducerStartError::Config(_)));
 }
 
 #[tokio::test]
 async fn a_stream_that_goes_away_stops_its_keys_until_they_are_resumed() {
     let stage = ProducerFixture::new(2);
-    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let producer = Producer::new(STREAM).with_kinesis(stage.api()).start().await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
     let missing = producer.put("a", "2").await.unwrap().await;
@@ -227,7 +233,7 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
             .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
     };
     let throttled = stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
-    let producer = builder().start(stage.api()).await.unwrap();
+    let producer = builder().with_kinesis(stage.api()).start().await.unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
     let Outcome::Rejected { why: RejectReason::Expired, attempts } = expired else {
         panic!("{expired:?}")

@@ -10,7 +10,6 @@ use anabranch::stream::LocalKinesis;
 use anabranch_local::op::put_records::{Payload, PutRecordsEntry};
 use anabranch_local::op::{create_stream, put_record};
 use anabranch_local::{Engine, EngineOptions, StreamRef};
-use anabranch_model::lease::Layout;
 use sqlx::postgres::PgConnectOptions;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -46,7 +45,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     }
     let consumer = Consumer::new("orders", "mailer")
         .with_kinesis(LocalKinesis::new(engine))
-        .with_leases(MemoryStore::new(Layout::Native))
+        .with_leases(MemoryStore::new())
         .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .on_error(OnError::DeadLetter { attempts: 1, to: park.clone() })
         .each(|_: Delivery| std::future::ready(Err::<(), HandlerError>("nul \0 byte".into())));

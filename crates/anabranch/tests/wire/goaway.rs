@@ -17,7 +17,7 @@ async fn connections_that_end_after_twenty_requests_lose_nothing_and_keep_order(
         let (seen, _running) = world::consume(&config, fetching);
         // Without aggregation there are many requests.
         let producer = Producer::new(STREAM).with_aggregation(Aggregation::Off);
-        let producer = producer.start(AwsKinesis::new(&config)).await.unwrap();
+        let producer = producer.with_kinesis(AwsKinesis::new(&config)).start().await.unwrap();
         world::put(&producer, KEYS, 0..NUMBERS).await;
         let all = KEYS * NUMBERS;
         seen.until("all", Duration::from_mins(1), |seen| seen.count() >= all).await;

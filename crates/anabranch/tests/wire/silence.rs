@@ -17,7 +17,8 @@ async fn check(fetching: Fetching) {
     let config = Transport::Tls.config_at(&local, network.address());
     let leases = DynamoDbStore::native(&config, "leases");
     let (seen, _running) = world::consume_with(&config, fetching, leases);
-    let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();
+    let producer =
+        Producer::new(STREAM).with_kinesis(AwsKinesis::new(&config)).start().await.unwrap();
     world::put(&producer, KEYS, 0..10).await;
     seen.until("before", Duration::from_secs(30), |seen| seen.count() >= KEYS * 10).await;
     for round in 1..=2 {

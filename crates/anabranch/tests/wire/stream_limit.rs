@@ -17,7 +17,8 @@ const LIMIT: u32 = 5;
 async fn more_shards_than_streams_are_all_delivered_by_fan_out() {
     let local = world::start(64, |builder| builder.with_max_concurrent_streams(LIMIT)).await;
     let config = Transport::Tls.config(&local);
-    let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();
+    let producer =
+        Producer::new(STREAM).with_kinesis(AwsKinesis::new(&config)).start().await.unwrap();
     // Enough keys for every shard to have some.
     world::put(&producer, 600, 0..1).await;
     let (seen, _running) = world::consume(&config, Fetching::FanOut);

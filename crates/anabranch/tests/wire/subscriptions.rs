@@ -8,7 +8,6 @@ use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{PutEntry, ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::Layout;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -74,7 +73,7 @@ async fn check(fetching: Fetching) {
     fill(&api, &stream).await;
     let seen = Deliveries::default();
     let into = seen.clone();
-    let leases = MemoryStore::new(Layout::Native);
+    let leases = MemoryStore::new();
     let _running = world::run(&config, fetching, leases, move |record: Delivery| {
         into.add(&record);
         async move {

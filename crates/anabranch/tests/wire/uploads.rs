@@ -15,7 +15,8 @@ async fn large_record(wire: Transport) {
     world::create(&local, "large", 1, Some(10 * 1024));
     let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
     let config = wire.config_at(&local, network.address());
-    let producer = Producer::new("large").start(AwsKinesis::new(&config)).await.unwrap();
+    let producer =
+        Producer::new("large").with_kinesis(AwsKinesis::new(&config)).start().await.unwrap();
     let outcome = producer.put("k", vec![b'x'; BYTES]).await.unwrap().await;
     assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
     let sent = network.sent();
@@ -29,7 +30,8 @@ async fn many_requests(wire: Transport) {
     let local = world::start(64, |builder| builder).await;
     let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
     let config = wire.config_at(&local, network.address());
-    let producer = Producer::new(world::STREAM).start(AwsKinesis::new(&config)).await.unwrap();
+    let producer =
+        Producer::new(world::STREAM).with_kinesis(AwsKinesis::new(&config)).start().await.unwrap();
     let mut tickets = Vec::new();
     for number in 0..RECORDS {
         tickets.push(producer.put(format!("key-{number}"), vec![b'x'; BYTES]).await.unwrap());
@@ -56,7 +58,8 @@ async fn slow_reply(wire: Transport) {
         effect: FaultEffect::Delay { ms: 13_000 },
     });
     let producer = Producer::new(world::STREAM).with_request_timeout(Duration::from_mins(1));
-    let producer = producer.start(AwsKinesis::new(&wire.config(&local))).await.unwrap();
+    let producer =
+        producer.with_kinesis(AwsKinesis::new(&wire.config(&local))).start().await.unwrap();
     let outcome = producer.put("k", "data").await.unwrap().await;
     assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
     let rules = local.engine().faults().list();

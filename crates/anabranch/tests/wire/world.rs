@@ -7,7 +7,6 @@ use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch_local::op::create_stream;
 use anabranch_local::{EngineOptions, Local, LocalBuilder};
-use anabranch_model::lease::Layout;
 use aws_types::SdkConfig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -100,7 +99,7 @@ pub(crate) struct RunningConsumer(#[expect(dead_code, reason = "dropped")] JoinS
 
 /// Starts a consumer that logs its deliveries.
 pub(crate) fn consume(config: &SdkConfig, fetching: Fetching) -> (Deliveries, RunningConsumer) {
-    let leases = MemoryStore::new(Layout::Native);
+    let leases = MemoryStore::new();
     consume_with(config, fetching, leases)
 }
 

@@ -277,7 +277,7 @@ async fn live(
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let api = FaultyStream::new(Arc::new(workload.api().clone()), link);
     let api = FlawedProducerStream::new(api, kind.wrong);
-    let start = builder(kind, clock::Rng::seeded(berth.seed), events).start(api);
+    let start = builder(kind, clock::Rng::seeded(berth.seed), events).with_kinesis(api).start();
     let started = tokio::select! {
         biased;
         _ = berth.stop.wait_for(|stop| *stop) => return,

@@ -140,8 +140,8 @@ pub(crate) async fn run(
         .starting_at(start)
         .with_events(events(children.clone(), options.verbose))
         .with_settings(|settings| {
-            settings.lease_time = millis(options.lease_time);
-            settings.grace_period = millis(options.grace);
+            settings.lease_time = Duration::from_millis(millis(options.lease_time));
+            settings.grace_period = Duration::from_millis(millis(options.grace));
             // The watchdog must fire after the program's own timeout.
             let limit_ms = millis(options.timeout).saturating_mul(2).min(MOST_MS);
             settings.watchdog.handler_ms = settings.watchdog.handler_ms.max(limit_ms);

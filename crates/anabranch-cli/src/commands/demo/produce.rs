@@ -95,7 +95,11 @@ pub(super) async fn run(
     put: &PutLog,
 ) -> Result<(), CommandFailure> {
     let producer = Producer::new(stream.name.clone());
-    let producer = producer.start(stream.kinesis.clone()).await.map_err(CommandFailure::result)?;
+    let producer = producer
+        .with_kinesis(stream.kinesis.clone())
+        .start()
+        .await
+        .map_err(CommandFailure::result)?;
     let (tickets, mut waiting) = mpsc::channel(WAITING);
     let putting = async {
         let mut ticks = tokio::time::interval(Duration::from_millis(ROUND_MS));

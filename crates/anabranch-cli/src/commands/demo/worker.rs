@@ -13,6 +13,7 @@ use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Lease time of a demo worker: short, so that a killed worker is replaced soon.
 pub(super) const LEASE_MS: u64 = 2_500;
@@ -72,8 +73,8 @@ pub(crate) async fn run(options: DemoWorkerOptions) -> Result<(), CommandFailure
         .starting_at(StartPosition::TrimHorizon)
         .with_events(events)
         .with_settings(|settings| {
-            settings.lease_time = LEASE_MS;
-            settings.idle_poll_interval = 200;
+            settings.lease_time = Duration::from_millis(LEASE_MS);
+            settings.idle_poll_interval = Duration::from_millis(200);
         });
     Box::pin(consumer.run()).await.map_err(CommandFailure::result)
 }

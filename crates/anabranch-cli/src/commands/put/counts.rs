@@ -5,7 +5,7 @@ use crate::failure::CommandFailure;
 use crate::output::{print_line, print_note};
 use crate::time_spec;
 use anabranch::clock::Clock;
-use anabranch::producer::{OrderingKey, Outcome, ProducerId, RejectReason};
+use anabranch::producer::{OrderingKey, Outcome, ProducerId};
 use anabranch_model::ids::StreamName;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -81,7 +81,7 @@ impl PutCounts {
                 self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 self.bar.inc(1);
             }
-            Outcome::Rejected { why, .. } => self.refused(origin, &reason(why)),
+            Outcome::Rejected { why, .. } => self.refused(origin, &why.to_string()),
             Outcome::Unknown { .. } => {
                 let count = self.unknown.fetch_add(1, Ordering::Relaxed);
                 self.print_problem(
@@ -177,17 +177,4 @@ impl PutCounts {
 #[expect(clippy::cast_precision_loss, reason = "it counts as long as a put may last")]
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1e3
-}
-
-/// Describes the reason that a record was not placed.
-pub(super) fn reason(why: &RejectReason) -> String {
-    match why {
-        RejectReason::Refused { detail, .. } => format!("the stream refused it: {detail}"),
-        RejectReason::Expired => "its time was over before the stream took it".to_owned(),
-        RejectReason::KeyStopped => {
-            "an earlier record of its key has no certain place, and nothing may pass it".to_owned()
-        }
-        RejectReason::ProducerStopped => "too many keys stand stopped".to_owned(),
-        RejectReason::Closed => "it was not sent any more".to_owned(),
-    }
 }

@@ -1,6 +1,6 @@
 //! Producer of `put` and `cp`, and the counting of outcomes.
 
-use super::{PutCounts, counts};
+use super::PutCounts;
 use crate::connection::AwsClients;
 use crate::failure::CommandFailure;
 use crate::input::InputLine;
@@ -134,7 +134,7 @@ impl PutSink {
         if let Some(timeout) = sending.timeout {
             builder = builder.with_deadline(timeout);
         }
-        let started = builder.start(aws.kinesis.clone()).await;
+        let started = builder.with_kinesis(aws.kinesis.clone()).start().await;
         let producer = started.map_err(|error| start_failure(&error))?;
         let (tickets, waiting) = mpsc::channel(WAITING);
         let tally = Arc::new(PutCounts::new(producer.id().clone(), Clock::machine()));
@@ -161,7 +161,7 @@ impl PutSink {
     ) -> Result<(), CommandFailure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
-            self.tally.refused(&origin, &counts::reason(&RejectReason::KeyStopped));
+            self.tally.refused(&origin, &RejectReason::KeyStopped.to_string());
             return Ok(());
         }
         let bytes = record.data_len();

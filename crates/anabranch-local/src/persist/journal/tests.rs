@@ -444,7 +444,8 @@ fn a_full_disk_is_an_error_and_the_journal_stays_readable() {
     const FOLDER: &str = "JOURNAL_OF_A_FULL_DISK";
     let Some(folder) = std::env::var_os(FOLDER) else {
         let dir = TempDir::new().unwrap();
-        let name = "persist::journal::tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
+        let name =
+            "persist::journal::tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
         // The limit raises a signal that would end the process. With the signal ignored, the write
         // fails.
         let status = std::process::Command::new("sh")

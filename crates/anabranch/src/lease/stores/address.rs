@@ -1,7 +1,6 @@
 //! The address of a lease store, as written on a command line or in a settings file.
 
 use crate::lease::{AnyStore, DynamoDbStore, MemoryStore, PostgresStore, SqliteStore, StoreError};
-use anabranch_model::lease::Layout;
 use aws_types::SdkConfig;
 use std::fmt;
 use std::path::PathBuf;
@@ -68,7 +67,7 @@ impl StoreAddress {
         aws: impl Future<Output = Result<SdkConfig, E>>,
     ) -> Result<AnyStore, E> {
         Ok(match self {
-            Self::Memory => MemoryStore::new(Layout::Native).into(),
+            Self::Memory => MemoryStore::new().into(),
             Self::Sqlite(path) => SqliteStore::open(path, application)?.into(),
             Self::Postgres(url) => PostgresStore::connect(url, application)?.into(),
             Self::DynamoDb(table) => {
@@ -155,6 +154,7 @@ fn without_secrets(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::lease::LeaseStore;
+    use anabranch_model::lease::Layout;
 
     fn check(text: &str, expected: Result<&str, &str>) {
         let read = text.parse::<StoreAddress>().map(|address| address.to_string());

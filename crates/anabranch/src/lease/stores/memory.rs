@@ -1,4 +1,4 @@
-//! Leases in memory: for tests, for one process, and as the reference for every other store.
+//! Lease store in memory: for one process, for tests, and as the reference for every other store.
 
 use crate::lease::store::{LeaseStore, StoreError, StorePoll};
 use anabranch_model::ids::StreamName;
@@ -8,22 +8,31 @@ use anabranch_model::lease::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Leases in memory. Clones share one table.
+/// A lease store in memory. Clones share one table; it ends with the process.
+///
+/// For one worker, or for tests. A fleet needs a store that its processes share, such as
+/// `PostgresStore` or `DynamoDbStore`.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    /// Which rules hold.
+    /// Rules and row format.
     layout: Layout,
     /// All rows of the application.
     table: Arc<Mutex<LeaseTable>>,
 }
 
 impl MemoryStore {
-    /// An empty table.
-    pub fn new(layout: Layout) -> Self {
+    /// Creates an empty store in Anabranch's own layout.
+    #[expect(clippy::new_without_default, reason = "a default store would be easy to overlook")]
+    pub fn new() -> Self {
+        Self::with_layout(Layout::Native)
+    }
+
+    /// Creates an empty store in this layout.
+    pub fn with_layout(layout: Layout) -> Self {
         Self { layout, table: Arc::new(Mutex::new(LeaseTable::new(layout))) }
     }
 
-    /// All rows as they stand, for tests and for checkers.
+    /// Returns a copy of all rows, for tests and checkers.
     pub fn snapshot(&self) -> LeaseTable {
         self.table().clone()
     }

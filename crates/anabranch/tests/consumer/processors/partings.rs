@@ -7,6 +7,7 @@ use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::LeaseStore as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_asks_for_a_last_checkpoint_and_repeats_nothing() {
@@ -165,8 +166,9 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
 async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_little() {
     for (lost, heard) in [(true, 1), (false, 0)] {
         let (world, script) = staged(|script| script.loss_ms.store(20_000, Ordering::SeqCst));
-        let consumer =
-            world.consumer(1).with_settings(|settings| settings.lease_lost_timeout = 30_000);
+        let consumer = world
+            .consumer(1)
+            .with_settings(|settings| settings.lease_lost_timeout = Duration::from_secs(30));
         let worker = RunningWorker::start(consumer.processors(processors(&script, "one")));
         world.until_all_seen().await;
         if lost {

@@ -116,7 +116,7 @@ async fn what_came_since_a_start_at_latest_comes_again_after_a_checkpoint_was_on
 /// Returns a stream with an old record, in the only layout whose rows are created at LATEST.
 async fn at_latest() -> (ConsumerFixture, Arc<ProcessorScript>) {
     let mut world = ConsumerFixture::ticking(1);
-    world.leases = MemoryStore::new(Layout::Kcl);
+    world.leases = MemoryStore::with_layout(Layout::Kcl);
     world.put_data("old", b"0");
     pause(5_000).await;
     let script = ProcessorScript::of(&world);
