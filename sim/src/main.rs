@@ -10,13 +10,14 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const HELP: &str = "\
-cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N] [--seed S [--full]] [--flaw NAME]
+cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N [--from S]] [--seed S [--full]] [--flaw NAME]
                 [--release]
 
   --consumer     fleets of whole consumers, instead of coordinators with pretend readers
   --producer     producers on a stream that is split, merged and made anew
   --kcl2         coordinators on KCL's table, which steal as KCL 2.x does
-  --seeds N      run seeds 0 to N-1 on all cores (default 200)
+  --seeds N      run N seeds on all cores (default 200)
+  --from S       with --seeds: begin at seed S instead of 0, to go on after an earlier run
   --seed S       run one seed, and show what it breaks
   --full         with --seed: show its whole history; without: 1000 seeds of both kinds of fleets
   --flaw NAME    break one thing on purpose; see sim/src/flaw/mod.rs for names
@@ -30,6 +31,7 @@ const FULL: u64 = 1_000;
 /// Parsed command line.
 struct SimArgs {
     seeds: Option<u64>,
+    from: u64,
     seed: Option<u64>,
     full: bool,
     consumer: bool,
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<SimArgs>, String> {
     let mut asked = SimArgs {
         seeds: None,
+        from: 0,
         seed: None,
         full: false,
         consumer: false,
@@ -114,6 +117,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<SimArgs>, Stri
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         match arg.as_str() {
             "--seeds" => asked.seeds = Some(whole(&arg, &value()?)?),
+            "--from" => asked.from = whole(&arg, &value()?)?,
             "--seed" => asked.seed = Some(whole(&arg, &value()?)?),
             "--full" => asked.full = true,
             "--consumer" => asked.consumer = true,
@@ -188,7 +192,7 @@ fn many(asked: &SimArgs, story: &SimRun) -> u8 {
     let count = asked.seeds.unwrap_or(if asked.full { FULL } else { 200 });
     let part = (count / 50).clamp(1, 200);
     let summary = seeds::run(
-        0..count,
+        asked.from..asked.from.saturating_add(count),
         |seed| story.run(seed),
         |summary, report| {
             if let Some(violation) = &report.violation {

@@ -438,6 +438,7 @@ fn is_move(what: &HistoryEvent) -> bool {
 
 impl Drop for ConsumerScenario {
     fn drop(&mut self) {
+        self.fleet.ground.network.drop_packets();
         self.fleet.rows.drop_effects();
     }
 }

@@ -237,6 +237,12 @@ impl Network {
         self.state().counts.add(fault);
     }
 
+    /// Drops all packets in flight. They hold the network, so without this call neither is freed.
+    pub fn drop_packets(&self) {
+        let packets = std::mem::take(&mut self.state().flying);
+        drop(packets);
+    }
+
     /// Returns the faults injected so far.
     pub fn counts(&self) -> FaultCounts {
         self.state().counts.clone()
