@@ -295,6 +295,10 @@ impl ConsumerScenario {
             }
             (Layout::Native, _) => longest_ms * DRAINED,
         };
+        // A parent and its child may each have a slow first and a slow last call.
+        let temper = &self.setting.temper;
+        let is_slow = temper.slow > 0 || temper.blocks > 0;
+        let drained_ms = drained_ms + if is_slow { temper.slow_ms * 4 } else { 0 };
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
         let from_ms = self.world.now_ms();
         let mut unowned = UnownedSince::default();
