@@ -86,6 +86,13 @@ pub enum HistoryEvent {
         /// Their successors.
         opened: Vec<LeaseKey>,
     },
+    /// A host crashed and lost its memory.
+    Crashed {
+        /// The host.
+        host: HostId,
+        /// Time until it boots again, in milliseconds; `None` if it never does.
+        for_ms: Option<u64>,
+    },
     /// Retention has removed everything that was put so far.
     Trimmed,
     /// A record that precedes the start of the application, so that it need not be delivered.
@@ -177,6 +184,10 @@ impl fmt::Display for HistoryLine {
             HistoryEvent::Resharded { closed, opened } => {
                 write!(f, "reshards {} into {}", named(closed), named(opened))
             }
+            HistoryEvent::Crashed { host, for_ms: Some(ms) } => {
+                write!(f, "{host} crashes for {ms} ms")
+            }
+            HistoryEvent::Crashed { host, for_ms: None } => write!(f, "{host} dies for good"),
             HistoryEvent::Trimmed => write!(f, "retention passes for all that was put so far"),
             HistoryEvent::Skipped(grain) => {
                 write!(f, "need not deliver {grain} of {}", grain.shard)

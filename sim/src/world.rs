@@ -8,7 +8,7 @@
 use crate::clock::WorldClock;
 use crate::faults::host_faults::HostFault;
 use crate::faults::{FaultKind, HostFaultRates, Network};
-use crate::history::{History, HostId};
+use crate::history::{History, HistoryEvent, HostId};
 use crate::host::{ClockRuns, Host, HostStart};
 use fastrand::Rng;
 
@@ -93,7 +93,7 @@ impl World {
             host.recover(now);
         }
         if let Some(dead) = dead {
-            self.history.note_world(format!("{dead} dies for good"));
+            self.history.note_what(HistoryEvent::Crashed { host: dead, for_ms: None });
             self.hosts[dead.0].crash(u64::MAX);
         }
     }
@@ -203,7 +203,7 @@ impl World {
         let now_ms = self.now_ms();
         match blow {
             HostFault::Crash(host, for_ms) => {
-                self.history.note_world(format!("{host} crashes for {for_ms} ms"));
+                self.history.note_what(HistoryEvent::Crashed { host, for_ms: Some(for_ms) });
                 let happens = self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
                 self.count(happens, FaultKind::Crash);
             }

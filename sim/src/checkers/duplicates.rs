@@ -110,7 +110,7 @@ pub fn check_in(
             HistoryEvent::LibraryReported(Event::Shard(ShardEvent::CheckpointFailed {
                 shard,
                 error,
-            })) if error.contains("the lease store") => {
+            })) if error.contains("lease store") => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.refused.insert((&**shard, *term));
                 }

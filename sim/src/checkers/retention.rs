@@ -73,6 +73,12 @@ impl<'a> RetentionTracker<'a> {
                     self.shard(shard).closed = true;
                 }
             }
+            // The records in the memory of its sessions are gone.
+            HistoryEvent::Crashed { host, .. } => {
+                let shards = self.shards.values_mut();
+                let read_there = shards.filter(|shard| shard.reader == Some(*host));
+                return read_there.flat_map(RetentionShard::over).collect();
+            }
             HistoryEvent::Trimmed => {
                 return self.shards.values_mut().flat_map(RetentionShard::trim).collect();
             }

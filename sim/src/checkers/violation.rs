@@ -70,6 +70,7 @@ impl Violation {
             }
             HistoryEvent::World(_)
             | HistoryEvent::Paused { .. }
+            | HistoryEvent::Crashed { .. }
             | HistoryEvent::Trimmed
             | HistoryEvent::WriteApplied { write: Write::Worker { .. }, .. } => true,
             HistoryEvent::WriteApplied { write: Write::Lease { key, .. }, .. } => key == lease,

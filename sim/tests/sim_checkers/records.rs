@@ -8,9 +8,10 @@ use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use anabranch_sim::checkers::{
     checkpoint, content, delivery, duplicates, effects, lineage, memory, trimming,
 };
-use anabranch_sim::history::HistoryEvent;
+use anabranch_sim::history::{HistoryEvent, HostId};
 use anabranch_sim::workload::position;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn a_key_comes_in_the_order_of_its_puts() {
@@ -38,6 +39,13 @@ fn a_key_comes_in_the_order_of_its_puts() {
     );
     check(then([read(1), vec![HistoryEvent::Trimmed, stopped(), early()]].concat()), None);
     check(then([read(1), vec![stopped(), HistoryEvent::Trimmed, early()]].concat()), None);
+    let crashed = |host| HistoryEvent::Crashed { host: HostId(host), for_ms: Some(1) };
+    check(then([read(1), vec![HistoryEvent::Trimmed, crashed(0), early()]].concat()), None);
+    check(then([read(1), vec![crashed(0), HistoryEvent::Trimmed, early()]].concat()), None);
+    check(
+        then([read(1), vec![HistoryEvent::Trimmed, crashed(1), early()]].concat()),
+        Some("k#2 came before k#1 was done"),
+    );
     // Its shard is entirely past retention, so reading of a child may have started.
     let gone = vec![split(), HistoryEvent::Trimmed, early(), first.clone()];
     check(then([read(1), gone].concat()), None);
@@ -95,7 +103,12 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     check(goes_on(vec![paused(3), next()]), Some(words));
     // Restarted fetching does not know more either.
     let (phase, remedy) = (ReadPhase::Fetch, WatchdogAction::Restart);
-    let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, action: remedy });
+    let stuck = of_shard(ShardEvent::Stuck {
+        shard: shard(),
+        phase,
+        stuck_for: Duration::from_millis(1),
+        action: remedy,
+    });
     check(goes_on(vec![stuck, next()]), None);
 }
 
