@@ -12,6 +12,7 @@ mod sim;
 mod bench;
 mod test;
 mod dist;
+mod demo_svg;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -20,8 +21,9 @@ const HELP: &str = "\
 cargo xtask <command>
 
   test                 everything: tidy, build, all tests, real clients
-  tidy                 format, lints, file map, size caps, purity of the model, banned calls
-  map                  write the file map of ARCHITECTURE.md from the sources
+  tidy                 format, lints, file heads and sizes, type names, purity of the model,
+                       banned calls, dependencies, prose, what documents name
+  map                  print every source file with the first sentence of its documentation
   sim [--seeds N]      whole fleets in virtual time, with faults; --seed S replays one, --help says more
   interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java),
                        KCL's workers under the daemon (multilang), and Java's daemon before
@@ -35,6 +37,7 @@ cargo xtask <command>
   bench consumer --times   real processes: how soon the next record is handled after a stop, a kill, a split
   bench consumer --idle    memory and CPU of a worker with 100 shards and nothing to do
   bench relay          rows a second of the outbox relay, beside one row of each key a round
+  demo-svg             record a run of `anabranch demo` as docs/demo.svg
   dist                 the one binary as it is shipped: static, optimised as a whole
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test"] => test::run(),
         ["tidy"] => tidy::run().close(),
-        ["map"] => tidy::write_map().close(),
+        ["map"] => tidy::print_map(),
         ["sim", args @ ..] => sim::run(args),
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         ["bench", "consumer", parts @ ..] if bench::workers::has(parts) => {
             bench::workers::run(parts)
         }
+        ["demo-svg"] => demo_svg::run(),
         ["dist"] => dist::run(),
         ["help" | "--help" | "-h"] => {
             // A reader that closes the pipe early is not a failure.

@@ -1,13 +1,11 @@
-//! Calls that product code may not make, and the one place each may stand.
+//! Calls that product code may not make, and the files that may.
 
 use super::sources::Source;
 
 struct Ban {
-    /// What may not be written.
     call: &'static str,
-    /// Files (by the end of their path) where it may.
+    /// Ends of the paths of files that may make the call.
     except: &'static [&'static str],
-    /// What to do instead.
     instead: &'static str,
 }
 

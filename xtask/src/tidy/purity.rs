@@ -1,9 +1,9 @@
-//! What each crate may depend on, read from `cargo tree`.
+//! Purity of the model and independence of the local stream, by their dependencies.
 
 use crate::shell::{cargo, output};
 use std::collections::BTreeSet;
 
-/// All that the model may stand on: buffers, MD5, error messages, and what these are made of.
+/// Crates that the model may depend on: buffers, MD5, error messages, and their dependencies.
 const MODEL_MAY_USE: [&str; 16] = [
     "anabranch-model",
     "bytes",
@@ -37,9 +37,9 @@ pub(crate) fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// The crates that a package is built from, itself included.
+/// Returns the crates that a package is built from, itself included.
 fn dependencies(package: &str) -> Result<BTreeSet<String>, String> {
-    let tree = ["tree", "--package", package, "--edges", "normal", "--prefix", "none"];
+    let tree = ["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--locked"];
     let text = output(&mut cargo(&tree))?;
     Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
