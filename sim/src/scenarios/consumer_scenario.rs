@@ -34,6 +34,12 @@ const DRAINED: u64 = 3;
 /// worker are watched for one.
 const KCL_DRAINED: u64 = 9;
 
+/// Failures of a handler in a thousand calls, above which several in a row are to be expected.
+const OFTEN: u64 = 100;
+
+/// Sum of the pauses after seven failures in a row, in milliseconds.
+const RETRIES_MS: u64 = 100 * 127;
+
 /// Time that a record takes in a transaction of its own, with the store calls of a small batch, in
 /// milliseconds.
 const TRANSACTION_MS: u64 = 50;
@@ -295,10 +301,13 @@ impl ConsumerScenario {
             }
             (Layout::Native, _) => longest_ms * DRAINED,
         };
-        // A parent and its child may each have a slow first and a slow last call.
+        // A parent and its child may each have a slow first and a slow last call, and a handler that
+        // often fails is retried after ever longer pauses.
         let temper = &self.setting.temper;
         let is_slow = temper.slow > 0 || temper.blocks > 0;
-        let drained_ms = drained_ms + if is_slow { temper.slow_ms * 4 } else { 0 };
+        let drained_ms = drained_ms
+            + if is_slow { temper.slow_ms * 4 } else { 0 }
+            + if temper.fails > OFTEN { RETRIES_MS } else { 0 };
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
         let from_ms = self.world.now_ms();
         let mut unowned = UnownedSince::default();
