@@ -120,7 +120,7 @@ def killed(folder, stream, records, java):
     stream.round()
     ours = Turn("java killed, then ours", folder, records, Daemon)
     lock = leader_lock(stream)
-    waits = ours.daemon.until(lambda: "KCL 3.x worked on the lease table last" in ours.daemon.said())
+    waits = ours.daemon.until(lambda: "KCL 3.x was the last to use the lease table" in ours.daemon.said())
     check("java killed, then ours: it says that it waits", waits, ours.daemon.tail())
     check("java killed, then ours: the lock is still there", lock is not None, lock)
     ours.sees_all("it takes over once the lock is old")

@@ -13,9 +13,9 @@ use std::ffi::OsString;
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Exit codes: 0 done, 1 the result is bad (records refused, a guarantee broken, a problem found), \
-2 it could not start.
-Settings may also stand in variables (ANABRANCH_ENDPOINT, …) and in anabranch.toml: docs/cli.md.")]
+Exit codes: 0 success, 1 bad result (records refused, a guarantee broken, a problem found), 2 \
+could not start.
+Settings may also come from variables (ANABRANCH_ENDPOINT, …) and anabranch.toml: docs/cli.md.")]
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: CliCommand,
@@ -41,7 +41,7 @@ pub(crate) enum CliCommand {
     Cp(cp::CopyOptions),
     /// Pass every record of a stream to a program or print it, with checkpoints
     Consume(consume::ConsumeOptions),
-    /// Process the dead letters of `consume --park` again
+    /// Handle the dead letters of `consume --dead-letter` again
     Redrive(redrive::RedriveOptions),
     /// Show the shards of a stream as a tree, and the reasons for unread shards
     Shards(shards::ShardsOptions),
@@ -129,7 +129,7 @@ fn verbs(error: &clap::Error, command: &clap::Command) -> String {
     if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') || verbs.is_empty() {
         return String::new();
     }
-    format!(" (there are {})", verbs.join(", "))
+    format!(" (subcommands: {})", verbs.join(", "))
 }
 
 fn suggestion(error: &clap::Error) -> Option<String> {
@@ -171,7 +171,7 @@ mod tests {
         );
         check_wrong(
             "anabranch leases app frobnicate",
-            "unexpected argument 'frobnicate' found (there are list, show, release, reset, \
+            "unexpected argument 'frobnicate' found (subcommands: list, show, release, reset, \
              snapshot, restore, copy); see 'anabranch leases --help'",
         );
         check_wrong(
@@ -189,6 +189,25 @@ mod tests {
             "invalid value 'mysql://…' for '--leases <STORE>': leases are kept in sqlite:PATH, \
              postgres:URL, dynamodb:TABLE, kcl:TABLE or memory; see 'anabranch put --help'",
         );
+    }
+
+    #[test]
+    fn former_option_names_are_accepted() {
+        for line in [
+            "consume s --app a --park f --attempts 2 --parked --grace 1s",
+            "consume s --app a --dead-letter f --attempts 2 --from-dead-letter --grace-period 1s",
+            "put s --aggregate --marks",
+            "cp stream:s f --aggregate --marks",
+            "relay --stream s --marks --drain 1s",
+            "relay --stream s --dedup-tags --grace-period 1s",
+        ] {
+            let words = format!("anabranch {line}");
+            match parse(words.split(' ').map(OsString::from)) {
+                ParsedArgs::Run(_) => {}
+                ParsedArgs::Show(text) => panic!("{line} prints {text}"),
+                ParsedArgs::Invalid(failure) => panic!("{line}: {}", failure.text()),
+            }
+        }
     }
 
     #[test]

@@ -114,8 +114,8 @@ enum HashField {
 pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
     let read: InputJson = serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
     let key = read.key.ok_or(
-        "it has no \"key\": a record is {\"key\": \"…\", \"data\": \"…\"}, and bytes stand in \
-         \"data_base64\"",
+        "it has no \"key\": a record is {\"key\": \"…\", \"data\": \"…\"}, with \"data_base64\" \
+         for binary data",
     )?;
     let data = match (read.data, read.data_base64) {
         (Some(text), None) => Bytes::from(text),
@@ -142,9 +142,9 @@ pub(crate) fn new_record(key: String, data: Bytes) -> Result<NewRecord, String> 
     match key.chars().count() {
         0 => Err("its key is empty".to_owned()),
         1..=PARTITION_KEY_MAX_CHARS => Ok(NewRecord::new(key, data)),
-        chars => Err(format!(
-            "its key has {chars} characters, and the service takes {PARTITION_KEY_MAX_CHARS}"
-        )),
+        chars => {
+            Err(format!("its key has {chars} characters; the maximum is {PARTITION_KEY_MAX_CHARS}"))
+        }
     }
 }
 
@@ -152,8 +152,8 @@ fn not_a_record(error: &serde_json::Error) -> String {
     let why = error.to_string();
     let why = why.split(" at line 1").next().unwrap_or(&why);
     format!(
-        "it is not a record ({why}, column {}): one JSON object a line, such as \
-         {{\"key\": \"customer-7\", \"data\": \"paid\"}}; plain text goes with --lines --key KEY",
+        "it is not a record ({why}, column {}): give one JSON object per line, such as {{\"key\": \
+         \"customer-7\", \"data\": \"paid\"}}; for plain text use --lines --key KEY",
         error.column()
     )
 }

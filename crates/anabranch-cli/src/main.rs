@@ -29,7 +29,10 @@ fn main() -> ExitCode {
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return CommandFailure::result(format!("no runtime: {error}")).report(),
+        Err(error) => {
+            return CommandFailure::result(format!("the async runtime can't be started: {error}"))
+                .report();
+        }
     };
     let result = runtime.block_on(Box::pin(run(line)));
     // A thread may be blocked on input that never arrives and must not delay the exit.

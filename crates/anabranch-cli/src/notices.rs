@@ -2,11 +2,13 @@
 
 use crate::line::{one_line, short};
 use crate::output::print_note;
-use crate::printer::NOBODY_READS;
+use crate::printer::STDOUT_CLOSED;
 use crate::time_spec;
+use anabranch::consumer::WatchdogAction;
 use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Maximum number of failures counted. Beyond it, counting starts over.
 const KINDS: usize = 10_000;
@@ -41,10 +43,11 @@ pub(crate) fn printed(all: bool) -> Events {
                 Some(times) => print_note!("warning: {trouble} ({times} times)"),
             }
         } else if let Event::Producer(ProducerEvent::Resumed {
-            stream, for_ms, paused: 0, ..
+            stream, duration, paused: 0, ..
         }) = event
         {
-            print_note!("{stream} takes records again, after {}", time_spec::span(*for_ms));
+            let paused_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+            print_note!("{stream} accepts records again, after {}", time_spec::span(paused_ms));
         } else if all && let Some(change) = describe_change(event) {
             print_note!("{change}");
         }
@@ -53,17 +56,17 @@ pub(crate) fn printed(all: bool) -> Events {
 
 fn unreadable(row: &str, why: &str) -> String {
     format!(
-        "row {row} of the lease table can't be read: {why}: repair it, or delete it once its worker \
-         is dead: what it held is taken over a lease time later"
+        "row {row} of the lease table can't be read: {why}: repair it, or delete it once its \
+         worker is dead; its leases are taken over a lease time later"
     )
 }
 
-fn waiting_for_kcl3(wait_ms: u64, leader: Option<&str>) -> String {
+fn waiting_for_kcl3(wait: Duration, leader: Option<&str>) -> String {
     format!(
-        "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it has \
-         moved for {} s",
+        "a fleet of KCL 3.x was the last to use this lease table{}: work begins once the table has \
+         not changed for {} s",
         leader.map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
-        wait_ms.div_ceil(1_000)
+        wait.as_millis().div_ceil(1_000)
     )
 }
 
@@ -71,46 +74,47 @@ fn waiting_for_kcl3(wait_ms: u64, leader: Option<&str>) -> String {
 fn describe_failure(event: &Event) -> Option<String> {
     Some(match event {
         // A closed pipe is not a failure. It ends the command.
-        Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == NOBODY_READS => {
+        Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == STDOUT_CLOSED => {
             return None;
         }
         Event::Lease(LeaseEvent::Evicted { worker }) => {
             format!(
-                "this worker ({worker}) was silent for too long and lost its shards; it joins again"
+                "this worker ({worker}) sent no heartbeat for too long and lost its shards; it \
+                 rejoins"
             )
         }
-        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
-            waiting_for_kcl3(*wait_ms, leader.as_deref())
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait, leader }) => {
+            waiting_for_kcl3(*wait, leader.as_deref())
         }
         Event::Lease(LeaseEvent::YieldedToKcl3 { hindrance }) => {
-            format!("this worker gives back what it has and ends: {hindrance}")
+            format!("this worker releases its leases and exits: {hindrance}")
         }
         Event::Lease(LeaseEvent::LeadsUnreadStreams { streams }) => format!(
-            "the Java workers of this table leave the rows of all streams to this worker, and it \
-             does not read {}: nobody follows their reshards; read all streams of the table here, \
-             or give this worker a table of its own",
+            "the Java workers of this table leave the rows of all streams to this worker, but it \
+             does not read {}, so their reshards are not followed: read all streams of the table \
+             here, or give this worker a table of its own",
             streams.join(", ")
         ),
         Event::Lease(LeaseEvent::LeaseLost { lease }) => {
-            format!("{} was lost", short(&lease.shard))
+            format!("the lease of {} was lost", short(&lease.shard))
         }
         Event::Lease(LeaseEvent::ShardMissing { lease, .. }) => format!(
-            "{} is past the retention period: what was not read of it is lost",
+            "{} is past the retention period: its unread records are lost",
             short(&lease.shard)
         ),
         Event::Lease(LeaseEvent::StreamRecreated { stream, .. }) => format!(
-            "stream {stream} was deleted and created again; it is read no longer: start with a new \
-             application name"
+            "stream {stream} was deleted and created again, and is no longer read: start with a \
+             new application name"
         ),
         Event::Lease(LeaseEvent::StreamDeleted { stream }) => {
-            format!("stream {stream} was deleted; it is read no longer")
+            format!("stream {stream} was deleted, and is no longer read")
         }
         Event::Lease(LeaseEvent::StreamRestored { stream }) => {
-            format!("stream {stream} exists after all; it is read again")
+            format!("stream {stream} exists after all, and is read again")
         }
         Event::Lease(LeaseEvent::StreamNotActive { stream, status }) => format!(
-            "stream {stream} is {status}, and this application has not read it yet: work begins \
-             when that is over"
+            "stream {stream} is {status}, and this application has not read it yet: reading begins \
+             when that ends"
         ),
         Event::Lease(LeaseEvent::StoreCallFailed { what, error }) => format!("{what}: {error}"),
         Event::Lease(LeaseEvent::StreamCallFailed { error, .. }) => error.clone(),
@@ -123,14 +127,14 @@ fn describe_failure(event: &Event) -> Option<String> {
         Event::Shard(ShardEvent::RetentionGap { shard, after, to }) => {
             let to = to.map_or("now".to_owned(), |to| to.to_string());
             format!(
-                "{}: what came between {after} and {to} is past retention, and lost if it was not \
-                 read: have it read sooner, or raise the stream's retention",
+                "{}: the records between {after} and {to} have expired, and unread ones are lost: \
+                 read them sooner, or raise the stream's retention",
                 short(&shard.shard)
             )
         }
         Event::Shard(ShardEvent::AggregateMisrouted { shard, records, .. }) => format!(
-            "{}: an aggregate of {records} records holds one of another shard, so none is given, \
-             as KCL does",
+            "{}: an aggregate of {records} records contains a record of another shard, so all of \
+             them are dropped, as KCL does",
             short(&shard.shard)
         ),
         Event::Shard(
@@ -140,33 +144,40 @@ fn describe_failure(event: &Event) -> Option<String> {
             format!("{}: {}", short(&shard.shard), one_line(error))
         }
         Event::Shard(ShardEvent::AggregateUnreadable { shard, at, records }) => format!(
-            "{}: the aggregate at {at} is damaged, and {records} records of it are lost",
+            "{}: the aggregate at {at} is damaged, and {records} of its records are lost",
             short(&shard.shard)
         ),
         Event::Shard(ShardEvent::DeadLettered { shard, at, error }) => {
-            format!("{}: record {at} was put aside: {}", short(&shard.shard), one_line(error))
+            format!(
+                "{}: record {at} became a dead letter: {}",
+                short(&shard.shard),
+                one_line(error)
+            )
         }
         Event::Shard(ShardEvent::DeadLetterFailed { shard, error, .. }) => {
-            format!("{}: a record could not be put aside: {error}", short(&shard.shard))
+            format!("{}: a dead letter could not be stored: {error}", short(&shard.shard))
         }
         Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
             format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
         }
         // Durations differ each time and would make each notice unique.
-        Event::Shard(ShardEvent::Stuck { shard, phase, action: remedy, .. }) => {
-            format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
+        Event::Shard(ShardEvent::Stuck { shard, phase, action, .. }) => {
+            let reaction = match action {
+                WatchdogAction::Report => "waiting",
+                WatchdogAction::Restart => "restarting",
+                WatchdogAction::Release => "releasing its lease",
+            };
+            format!("{} is stuck in {}; {reaction}", short(&shard.shard), phase.name())
         }
         // Reported as a pause.
         Event::Producer(ProducerEvent::Retried { fault, .. }) if fault.refuses_caller() => {
             return None;
         }
         Event::Producer(ProducerEvent::Paused { stream, producer, detail, .. }) => format!(
-            "{stream} refuses producer {producer}, so its records wait and are tried again: {detail}"
+            "{stream} refuses producer {producer}, so its records wait and are retried: {detail}"
         ),
         Event::Producer(ProducerEvent::Retried { producer, detail, .. }) => {
-            format!(
-                "the stream did not take records of producer {producer}, they are sent again: {detail}"
-            )
+            format!("the stream did not accept records of producer {producer}; retrying: {detail}")
         }
         Event::Relay(event) => return describe_relay_failure(event),
         _ => return None,
@@ -177,23 +188,23 @@ fn describe_failure(event: &Event) -> Option<String> {
 fn describe_relay_failure(event: &RelayEvent) -> Option<String> {
     Some(match event {
         RelayEvent::Interrupted { table, error, .. } => {
-            format!("the relay of {table} has to begin again: {error}")
+            format!("the relay of {table} was interrupted and starts again: {error}")
         }
         RelayEvent::WaitingForTransaction { table, row, .. } => format!(
-            "row {row} of {table} and those behind it wait for a transaction that is still running: \
-             see 'anabranch relay status'"
+            "row {row} of {table} and those behind it wait for a transaction that is still \
+             running: see 'anabranch relay status'"
         ),
         RelayEvent::RemovalRefused { table, row, error } => format!(
-            "row {row} of {table} is in the stream and can't be removed; it is tried again, and no \
-             more rows are read once enough of them wait so: {error}"
+            "row {row} of {table} is in the stream but can't be removed; retrying, and reading \
+             stops at --max-in-flight such rows: {error}"
         ),
         RelayEvent::RowRestored { table, row } => format!(
-            "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
-             after a restore; they are sent now"
+            "row {row} of {table}, and perhaps others, appeared behind rows that were already \
+             sent, as after a restore; they are sent now"
         ),
         RelayEvent::KeyBlocked { row, key, why, .. } => format!(
-            "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
-             {row}' gives it up, 'anabranch relay retry KEY' sends it again"
+            "row {row} can't be sent, so its key {key:?} is blocked: {why}; 'anabranch relay skip \
+             {row}' discards it, 'anabranch relay retry KEY' sends it again"
         ),
         _ => return None,
     })
@@ -208,23 +219,23 @@ fn describe_change(event: &Event) -> Option<String> {
             format!("took {}", short(&lease.shard))
         }
         Event::Lease(LeaseEvent::LeaseHandedOver { lease, to }) => {
-            format!("passed {} to {to}", short(&lease.shard))
+            format!("handed {} over to {to}", short(&lease.shard))
         }
         Event::Lease(LeaseEvent::LeaseReleased { lease }) => {
-            format!("gave {} back", short(&lease.shard))
+            format!("released {}", short(&lease.shard))
         }
         Event::Lease(LeaseEvent::WorkerFenced { worker }) => {
-            format!("shut out {worker}, which is silent")
+            format!("fenced {worker}, which sent no heartbeat")
         }
         Event::Lease(LeaseEvent::ShardEnded { lease, children }) => {
             let children: Vec<_> = children.iter().map(short).collect();
             format!("finished {}, followed by {}", short(&lease.shard), children.join(" and "))
         }
-        Event::Relay(RelayEvent::Leading { table }) => format!("relays {table}"),
+        Event::Relay(RelayEvent::Leading { table }) => format!("relaying {table}"),
         Event::Relay(RelayEvent::StandingBy { table }) => {
-            format!("another relay is at work on {table}; this one takes over when it goes")
+            format!("another relay leads {table}; this one stands by")
         }
-        Event::Relay(RelayEvent::KeyResumed { key, .. }) => format!("key {key:?} goes on"),
+        Event::Relay(RelayEvent::KeyResumed { key, .. }) => format!("key {key:?} resumes"),
         _ => return None,
     })
 }

@@ -23,7 +23,7 @@ struct PrintJob {
 }
 
 /// Error of a handler whose output has no reader any more.
-pub(crate) const NOBODY_READS: &str = "nobody reads standard output any more";
+pub(crate) const STDOUT_CLOSED: &str = "standard output was closed";
 
 /// Error after the output was closed: the pipe is closed, or the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub(crate) async fn end(thread: JoinHandle<io::Result<()>>) -> Result<OutputRead
     let ended = tokio::task::spawn_blocking(move || thread.join());
     match tokio::time::timeout(FAREWELL, ended).await {
         Ok(Ok(Ok(end))) => exit_result(end),
-        Ok(_) => Err(CommandFailure::result("the thread that prints fell over")),
+        Ok(_) => Err(CommandFailure::result("the printing thread panicked")),
         Err(_) => Ok(OutputRead::Partial),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn wait_for_forced_stop() -> Result<impl Future<Output = ()> + Send, 
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives it")]
 fn pending_forever(error: io::Error) -> CommandFailure {
-    CommandFailure::usage(format!("signals can't be listened for: {error}"))
+    CommandFailure::usage(format!("signal handlers can't be installed: {error}"))
 }
 
 /// The stop signals.

@@ -35,7 +35,7 @@ impl FromStr for TimeSpec {
             .or_else(|_| humantime::parse_rfc3339(&day))
             .map(|time| Self::At(millis(time)))
             .map_err(|_| {
-                "a time is trim, latest, an age such as 10m or 2h 30m, or a moment in UTC such as \
+                "expected trim, latest, an age such as 10m or 2h 30m, or a time in UTC such as \
                  2026-05-01, 2026-05-01T12:00:00 or 2026-05-01T12:00:00.250Z"
                     .to_owned()
             })

@@ -57,7 +57,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// A child failed, and `onChildFailure` is `exit`.
-    #[error("a child failed, and onChildFailure is exit: see the log for which and why")]
+    #[error("a child failed, and onChildFailure is exit: see the log for the child and the reason")]
     ChildFailed,
 }
 

@@ -6,12 +6,12 @@ use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 /// others for debugging.
 pub(crate) fn log_events() -> Events {
     Events::new(|event| match event {
-        Event::Lease(LeaseEvent::WaitingForKcl3 { wait: wait_ms, leader }) => {
+        Event::Lease(LeaseEvent::WaitingForKcl3 { wait, leader }) => {
             let leader = leader.as_deref().unwrap_or("none");
             tracing::info!(
-                wait_ms,
+                ?wait,
                 leader,
-                "KCL 3.x worked on the lease table last: waiting until nothing on it moves"
+                "KCL 3.x was the last to use the lease table: waiting until nothing in it changes"
             );
         }
         Event::Lease(

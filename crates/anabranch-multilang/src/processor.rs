@@ -94,7 +94,7 @@ impl ChildProcessor {
         checkpoints: &mut (impl CheckpointWriter + Send),
     ) -> Result<(), HandlerError> {
         let Some(child) = &mut self.child else {
-            return Err(RestartProcessor::because("its child is gone").into());
+            return Err(RestartProcessor::because("the child of the shard is gone").into());
         };
         match child.ask(request, checkpoints).await {
             Ok(()) => Ok(()),
@@ -111,14 +111,16 @@ impl ChildProcessor {
         let shard = &self.shard.shard;
         match self.nursery.on_failure {
             OnChildFailure::Restart => {
-                tracing::error!(%shard, pid, "the child failed and is started again: {fault}");
+                tracing::error!(%shard, pid, "the child failed; restarting it: {fault}");
             }
             // Java only logs this one, because the other children are about to checkpoint.
             _ if self.parts => {
-                tracing::error!(%shard, pid, "the child failed while it was told to stop: {fault}");
+                tracing::error!(%shard, pid, "the child failed during its shutdown request: \
+                                              {fault}");
             }
             OnChildFailure::Exit => {
-                tracing::error!(%shard, pid, "the child failed, and so does the daemon (onChildFailure=exit): {fault}");
+                tracing::error!(%shard, pid, "the child failed, so the daemon exits \
+                                              (onChildFailure=exit): {fault}");
                 self.nursery.fatal.cancel();
             }
         }

@@ -16,7 +16,9 @@ pub struct Property {
 
 /// Error for an invalid escape.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {escape:?} is no character: \\u is followed by four hexadecimal digits")]
+#[error(
+    "line {line}: {escape:?} is not a character: \\u must be followed by four hexadecimal digits"
+)]
 pub struct EscapeError {
     /// Line number, starting at 1.
     pub line: usize,

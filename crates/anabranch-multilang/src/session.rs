@@ -82,7 +82,7 @@ pub enum ChildFault {
         detail: String,
     },
     /// The child answered a different request.
-    #[error("asked for {asked}, it answered {}", Named(.answered.as_deref()))]
+    #[error("the child answered {} instead of {asked}", Named(.answered.as_deref()))]
     WrongAnswer {
         /// The open request.
         asked: Action,
@@ -90,7 +90,7 @@ pub enum ChildFault {
         answered: Option<String>,
     },
     /// The child ended, or closed its output.
-    #[error("it ended while asked for {asked}{}", how(.status.as_deref()))]
+    #[error("the child exited during {asked}{}", how(.status.as_deref()))]
     Ended {
         /// The open request.
         asked: Action,
@@ -98,7 +98,9 @@ pub enum ChildFault {
         status: Option<String>,
     },
     /// The child did not finish in time after its lease was lost.
-    #[error("it was not done with {asked} {ms} ms after its lease was lost (childExitMillis)")]
+    #[error(
+        "the child did not finish {asked} within {ms} ms after its lease was lost (childExitMillis)"
+    )]
     Late {
         /// The open request.
         asked: Action,
@@ -106,7 +108,7 @@ pub enum ChildFault {
         ms: u64,
     },
     /// The child did not answer in time.
-    #[error("it did not answer {asked} within {seconds} s (timeoutInSeconds)")]
+    #[error("the child did not answer {asked} within {seconds} s (timeoutInSeconds)")]
     Silent {
         /// The open request.
         asked: Action,
@@ -154,7 +156,7 @@ impl ChildSession {
         let Some(OpenAction { action, may_checkpoint, lost }) = self.asked else {
             return match message {
                 FromChild::Status { response_for } => SessionStep::Unexpected(format!(
-                    "a status for {} that nobody asked for",
+                    "an unsolicited status for {}",
                     Named(response_for.as_deref())
                 )),
                 // The child waits for a reply, and would wait forever without one.

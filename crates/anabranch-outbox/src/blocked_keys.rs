@@ -159,7 +159,7 @@ pub(crate) async fn load(
            WHERE NOT EXISTS (SELECT FROM {sql} t WHERE {speaks_of}) RETURNING row_id) \
          SELECT row_id, partition_key FROM {parked} WHERE row_id NOT IN (SELECT row_id FROM gone)"
     );
-    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
+    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the blocked keys" };
     let mut lines = HashMap::new();
     for line in link.rows(ask).await? {
         let row: i64 = line.get(0);
@@ -192,7 +192,7 @@ pub(crate) async fn block(
     );
     let transaction = row.transaction.map(|number| number.to_string());
     let arguments = arguments![row.id, key, reason, transaction];
-    link.execute(Statement { sql: &sql, arguments, doing: "park a key" }).await.map(drop)
+    link.execute(Statement { sql: &sql, arguments, doing: "block a key" }).await.map(drop)
 }
 
 /// Result of [`skip`].
@@ -278,7 +278,7 @@ async fn unblock(
     );
     let mut link = database.connect().await?;
     let arguments = arguments![key, CHANNEL, table.label()];
-    let freed = link.rows(Statement { sql: &sql, arguments, doing: "free parked keys" }).await?;
+    let freed = link.rows(Statement { sql: &sql, arguments, doing: "resume blocked keys" }).await?;
     link.close().await;
     let rows: Vec<i64> = freed.iter().map(|row| row.get(0)).collect();
     Ok((!rows.is_empty()).then_some(Retried { rows }))

@@ -28,9 +28,9 @@ const SESSION: [(&str, &str); 7] = [
 ];
 
 /// Hint for a connection through a pooler in transaction mode.
-pub(crate) const SESSION_OF_ITS_OWN: &str = "the relay's lock belongs to a session, which no pooler \
-                                             in transaction mode keeps: name the server itself, or \
-                                             a pool in session mode";
+pub(crate) const SESSION_OF_ITS_OWN: &str = "the relay's lock belongs to a session, which a pooler \
+                                             in transaction mode does not keep: connect to the \
+                                             server itself, or to a pool in session mode";
 
 /// SQLSTATE of a lock timeout.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
@@ -84,12 +84,12 @@ impl Database {
             tokio::time::timeout(CONNECT_PATIENCE, PgConnection::connect_with(&options));
         let connection = match Box::pin(connected).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(self.failed("take a connection", &error)),
+            Ok(Err(error)) => return Err(self.failed("connect", &error)),
             Err(_) => {
                 let patience = CONNECT_PATIENCE.as_secs();
                 let detail =
                     format!("no answer within {patience} s; check host, port and firewall");
-                return Err(self.database_error("take a connection", detail));
+                return Err(self.database_error("connect", detail));
             }
         };
         Ok(DatabaseSession { connection, database: self.clone(), lead: None })
@@ -111,7 +111,7 @@ impl Database {
 /// Returns a hint for the operator, if the error has a known remedy.
 fn hint(error: &sqlx::Error) -> Option<&'static str> {
     if matches!(error, sqlx::Error::Io(_)) {
-        return Some("check host and port, and that the server runs");
+        return Some("check host and port, and that the server is running");
     }
     let said = error.as_database_error()?;
     let code = said.code()?;
@@ -121,11 +121,11 @@ fn hint(error: &sqlx::Error) -> Option<&'static str> {
         "28P01" | "28000" => "check user and password, and what pg_hba.conf allows",
         "3D000" => "create the database, or check its name in the URL",
         "42501" => {
-            "use a role that may, or give it the right: 'anabranch relay init --print' shows \
-             what is made"
+            "use a role that has the privilege, or grant it: 'anabranch relay init --print' shows \
+             the statements"
         }
         "42P01" | "42703" => "run 'anabranch relay init' with the same options",
-        "53300" => "end some of its sessions, or raise max_connections",
+        "53300" => "end some sessions, or raise max_connections",
         _ => return None,
     })
 }
@@ -237,7 +237,9 @@ impl DatabaseSession {
     pub(crate) async fn row(&mut self, ask: Statement<'_>) -> Result<PgRow, RelayError> {
         let doing = ask.doing;
         let row = self.rows(ask).await?.into_iter().next();
-        row.ok_or_else(|| self.database.database_error(doing, "there was no row".to_owned()))
+        row.ok_or_else(|| {
+            self.database.database_error(doing, "the query returned no row".to_owned())
+        })
     }
 
     /// Runs a statement and returns the number of rows that it changed.
@@ -245,9 +247,9 @@ impl DatabaseSession {
         let doing = ask.doing;
         match self.change(ask).await? {
             ChangeResult::Rows(count) => Ok(count),
-            ChangeResult::Locked => {
-                Err(self.database.database_error(doing, "somebody else holds the row".to_owned()))
-            }
+            ChangeResult::Locked => Err(self
+                .database
+                .database_error(doing, "another transaction has locked the row".to_owned())),
             ChangeResult::Refused(why) => Err(why),
         }
     }
@@ -293,7 +295,7 @@ impl DatabaseSession {
     pub(crate) async fn keeps_its_session(&mut self, other: &mut Self) -> Result<bool, RelayError> {
         let kept = session::keeps_session(&mut self.connection, &mut other.connection, PATIENCE);
         let kept = Box::pin(kept).await;
-        kept.map_err(|error| self.database.failed("find out whether sessions are kept", &error))
+        kept.map_err(|error| self.database.failed("check whether sessions are kept", &error))
     }
 
     /// Closes the connection cleanly, so that the server need not detect its loss.

@@ -19,7 +19,7 @@ pub struct Envelope {
 
 /// Error for a stream record that is not an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the record is no outbox envelope: {0}")]
+#[error("the record is not an outbox envelope: {0}")]
 pub struct NotAnEnvelope(String);
 
 impl Envelope {
@@ -28,9 +28,9 @@ impl Envelope {
         let wrong = |what: &str| NotAnEnvelope(what.to_owned());
         let value: Value =
             serde_json::from_slice(record).map_err(|error| NotAnEnvelope(error.to_string()))?;
-        let Value::Object(mut fields) = value else { return Err(wrong("it is no JSON object")) };
+        let Value::Object(mut fields) = value else { return Err(wrong("it is not a JSON object")) };
         let Some(Value::String(id)) = fields.remove("id") else {
-            return Err(wrong("it has no text \"id\""));
+            return Err(wrong("it has no string \"id\""));
         };
         let data = match (fields.remove("data"), fields.remove("data_base64")) {
             (Some(Value::String(text)), None) => Bytes::from(text),
@@ -38,7 +38,7 @@ impl Envelope {
                 .decode_to_vec(text)
                 .map_err(|error| NotAnEnvelope(format!("\"data_base64\": {error}")))?
                 .into(),
-            _ => return Err(wrong("it needs a text \"data\" or \"data_base64\"")),
+            _ => return Err(wrong("it needs a string \"data\" or \"data_base64\"")),
         };
         let created_us = fields.get("created_us").and_then(Value::as_i64);
         let headers = fields.remove("headers").unwrap_or(Value::Null);

@@ -23,7 +23,7 @@ impl fmt::Display for TableProblem {
 #[non_exhaustive]
 pub enum RelayError {
     /// The database URL is invalid.
-    #[error("the database's URL can't be used: {detail}")]
+    #[error("the database URL can't be used: {detail}")]
     Url {
         /// Cause. It omits the URL, which may contain a password.
         detail: String,
@@ -32,7 +32,7 @@ pub enum RelayError {
     #[error("{0}")]
     Name(String),
     /// A database operation failed.
-    #[error("{place} could not {doing}: {detail}")]
+    #[error("{place}: could not {doing}: {detail}")]
     Database {
         /// Database label, without the password.
         place: String,
@@ -53,7 +53,7 @@ pub enum RelayError {
     #[error(transparent)]
     Producer(#[from] ProducerStartError),
     /// The stream rejected rows for a reason unrelated to the rows.
-    #[error("stream {stream} does not take rows: {detail}")]
+    #[error("stream {stream} does not accept rows: {detail}")]
     Stream {
         /// Stream name.
         stream: String,
@@ -61,7 +61,8 @@ pub enum RelayError {
         detail: String,
     },
     /// The stream accepted no row for too long, so the relay gave up leadership.
-    #[error("stream {stream} took no row for {seconds} s{}: another relay may try", because(.why.as_deref()))]
+    #[error("stream {stream} accepted no row for {seconds} s{}: releasing the lock so that another \
+             relay can try", because(.why.as_deref()))]
     Stalled {
         /// Stream name.
         stream: String,
@@ -72,8 +73,8 @@ pub enum RelayError {
     },
     /// The relay stopped while the table still contains rows that are, or may be, in the stream.
     #[error(
-        "{rows} rows of {table}{} are or may be in the stream, and were not removed from the table: \
-         {why}; the next relay sends them again",
+        "{rows} rows of {table}{} are or may be in the stream, but were not removed from the \
+         table: {why}; the next relay sends them again",
         one(*.first)
     )]
     Left {
@@ -97,5 +98,5 @@ fn because(why: Option<&str>) -> String {
 }
 
 fn one(row: Option<i64>) -> String {
-    row.map_or_else(String::new, |row| format!(" (row {row} is one)"))
+    row.map_or_else(String::new, |row| format!(" (such as row {row})"))
 }

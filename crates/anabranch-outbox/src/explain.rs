@@ -11,7 +11,7 @@ use crate::sweep;
 use crate::table::{OutboxTable, literal};
 use sqlx::Row;
 
-const DOING: &str = "explain a look";
+const DOING: &str = "explain a poll";
 
 /// Returns the query plans of a read, a lag probe and a removal. The read is run as by a relay with
 /// its cursor at this id and an unchanged horizon, or at the start, for up to `rows` rows. The

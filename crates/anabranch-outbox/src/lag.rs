@@ -6,6 +6,7 @@ use crate::read::{created, number};
 use crate::schema::TableSchema;
 use crate::table::{OutboxTable, quoted};
 use sqlx::Row;
+use std::time::Duration;
 
 /// Result of a lag probe. Its cost does not depend on the table's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,8 @@ pub(crate) struct LagProbe {
 pub(crate) struct RelayLag {
     /// Upper bound of the waiting rows: ids that were rolled back count too.
     pub(crate) rows: u64,
-    /// Age of the oldest waiting row.
-    pub(crate) ms: u64,
+    /// Age of the oldest waiting row. Zero if none waits.
+    pub(crate) age: Duration,
 }
 
 /// Returns the statement for a lag probe.
@@ -54,7 +55,7 @@ pub(crate) async fn probe_lag(
     sql: &str,
     cursor: i64,
 ) -> Result<LagProbe, RelayError> {
-    let ask = Statement { sql, arguments: arguments![cursor], doing: "look at the outbox" };
+    let ask = Statement { sql, arguments: arguments![cursor], doing: "measure the lag" };
     let row = link.row(ask).await?;
     Ok(LagProbe {
         horizon: number(&row, 0).unwrap_or(u64::MAX),
@@ -82,18 +83,18 @@ impl LagProbe {
         let age_us = oldest.map_or(0, |oldest| self.now_us.saturating_sub(oldest));
         RelayLag {
             rows: unread.saturating_add(held as u64),
-            ms: u64::try_from(age_us / 1_000).unwrap_or(0),
+            age: Duration::from_micros(u64::try_from(age_us).unwrap_or(0)),
         }
     }
 }
 
 /// Sets the lag gauges.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floating-point numbers")]
-pub(crate) fn report(table: &str, stream: &str, lag: RelayLag, parked: usize) {
+pub(crate) fn report(table: &str, stream: &str, lag: RelayLag, blocked_keys: usize) {
     let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
     metrics::gauge!("anabranch_relay_lag_rows", &labels).set(lag.rows as f64);
-    metrics::gauge!("anabranch_relay_lag_seconds", &labels).set(lag.ms as f64 / 1_000.0);
-    metrics::gauge!("anabranch_relay_parked_keys", &labels).set(parked as f64);
+    metrics::gauge!("anabranch_relay_lag_seconds", &labels).set(lag.age.as_secs_f64());
+    metrics::gauge!("anabranch_relay_blocked_keys", &labels).set(blocked_keys as f64);
 }
 
 /// Counts rows that are in the stream and removed from the table.
@@ -123,7 +124,8 @@ mod tests {
             (glance(Some(5), Some(5), None), 0, None, 1, 0),
             (glance(Some(5), Some(5), Some(11_000_000)), 0, None, 1, 0),
         ] {
-            assert_eq!(glance.lag(held, held_us), RelayLag { rows, ms }, "{glance:?}");
+            let age = Duration::from_millis(ms);
+            assert_eq!(glance.lag(held, held_us), RelayLag { rows, age }, "{glance:?}");
         }
     }
 }

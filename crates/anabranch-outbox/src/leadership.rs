@@ -86,7 +86,9 @@ impl Leadership {
     pub(crate) async fn bound_session(&self, link: &mut DatabaseSession) -> Result<(), RelayError> {
         let takeover_ms = i64::try_from(self.takeover_ms).unwrap_or(i64::MAX);
         let arguments = arguments![takeover_ms];
-        link.row(Statement { sql: SILENCE, arguments, doing: "bound a session" }).await.map(drop)
+        link.row(Statement { sql: SILENCE, arguments, doing: "set the timeouts of a session" })
+            .await
+            .map(drop)
     }
 }
 
@@ -140,7 +142,8 @@ impl<A> LeaderStream<A> {
         if self.lead.holds() {
             return Ok(());
         }
-        let detail = "the database has not answered for too long, and another relay may be at work";
+        let detail = "the database has not answered for too long, so another relay may have taken \
+                      over";
         Err(StreamError {
             fault: Fault::NotSent,
             operation,

@@ -33,6 +33,6 @@ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND l.classid::bigint = (key >> 32) & 4294967295 AND l.objid::bigint = key & 4294967295";
     let arguments = arguments![table.label(), SEED];
-    let rows = link.rows(Statement { sql, arguments, doing: "find the relay at work" }).await?;
+    let rows = link.rows(Statement { sql, arguments, doing: "find the leading relay" }).await?;
     Ok(rows.first().map(|row| row.get(0)))
 }

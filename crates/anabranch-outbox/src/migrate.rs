@@ -48,7 +48,7 @@ pub async fn init(
     if !plan.statements.is_empty() {
         // Building an index may take any time, but waiting for a lock may not.
         let script = format!("SET statement_timeout = 0;\nBEGIN;\n{}COMMIT;\n", plan.script());
-        link.long_script(&script, "make the outbox").await?;
+        link.long_script(&script, "create the outbox").await?;
     }
     let problems = match schema::inspect(&mut link, table).await? {
         Some(shape) => shape.problems(table),

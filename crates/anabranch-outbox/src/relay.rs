@@ -15,6 +15,7 @@ use anabranch::event::RelayEvent;
 use anabranch::producer::{KeyOrder, OnFailure, Producer};
 use anabranch::stream::api::StreamApi;
 use anabranch_model::retry::Backoff;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Pauses between terms: 500 ms, growing to 15 s.
@@ -58,7 +59,7 @@ impl Relay {
             self.tell(RelayEvent::Interrupted {
                 table: self.table.label(),
                 error: error.to_string(),
-                retry_in: pause_ms,
+                retry_in: Duration::from_millis(pause_ms),
             });
             tokio::select! {
                 biased;
@@ -124,7 +125,7 @@ impl Relay {
             },
             None => vec![crate::error::TableProblem {
                 what: "there is no such table".to_owned(),
-                way_out: "make it with 'anabranch relay init', or name yours with --table \
+                way_out: "create it with 'anabranch relay init', or name yours with --table \
                           SCHEMA.NAME"
                     .to_owned(),
             }],

@@ -28,7 +28,7 @@ pub(crate) fn judge(outcome: &Outcome) -> RowVerdict {
             RejectReason::KeyStopped => RowVerdict::Behind,
             RejectReason::Expired => RowVerdict::Retry("the producer's deadline passed".to_owned()),
             RejectReason::ProducerStopped => {
-                RowVerdict::Retry("too many keys stand stopped".to_owned())
+                RowVerdict::Retry("too many keys are stopped".to_owned())
             }
             RejectReason::Closed => RowVerdict::Retry("the producer was closed".to_owned()),
         },

@@ -14,7 +14,7 @@ pub(crate) async fn check(database: &Database) -> Result<(), RelayError> {
     other.close().await;
     if !kept {
         let detail =
-            format!("each transaction has another session of the server; {SESSION_OF_ITS_OWN}");
+            format!("each transaction runs in another session of the server; {SESSION_OF_ITS_OWN}");
         return Err(link.refused("keep a session", detail));
     }
     link.close().await;

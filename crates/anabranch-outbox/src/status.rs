@@ -78,7 +78,7 @@ pub async fn status(database: &Database, table: &OutboxTable) -> Result<OutboxSt
     let mut link = database.connect().await?;
     let Some(shape) = schema::inspect(&mut link, table).await? else {
         let detail =
-            format!("there is no table {}: make it with 'anabranch relay init'", table.label());
+            format!("there is no table {}: create it with 'anabranch relay init'", table.label());
         return Err(link.refused("describe the outbox", detail));
     };
     let problems = shape.problems(table);
@@ -140,7 +140,7 @@ async fn parked(
         table.sql(),
         table.pending_and()
     );
-    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
+    let ask = Statement { sql: &sql, arguments: arguments![], doing: "read the blocked keys" };
     let key = |row: &sqlx::postgres::PgRow| BlockedKey {
         row: row.get(0),
         key: row.get(1),
@@ -152,7 +152,8 @@ async fn parked(
 }
 
 async fn holders(link: &mut DatabaseSession) -> Result<Vec<BlockingTransaction>, RelayError> {
-    let ask = Statement { sql: HOLDERS, arguments: arguments![], doing: "read who writes" };
+    let ask =
+        Statement { sql: HOLDERS, arguments: arguments![], doing: "read the running transactions" };
     let holder = |row: &sqlx::postgres::PgRow| BlockingTransaction {
         pid: row.get(0),
         transaction: crate::read::number(row, 1).unwrap_or(0),

@@ -75,7 +75,7 @@ impl ColumnNames {
                 "sent_at" => &mut columns.sent_at,
                 other => {
                     return Err(RelayError::Name(format!(
-                        "{other:?} is no column of an outbox: there are id, partition_key, data, \
+                        "{other:?} is not an outbox column: use id, partition_key, data, \
                          transaction_id, explicit_hash_key, headers, created_at, event_id and \
                          sent_at, each as OURS=YOURS"
                     )));
@@ -83,7 +83,7 @@ impl ColumnNames {
             };
             if theirs.is_empty() || theirs.len() > 63 {
                 return Err(RelayError::Name(format!(
-                    "column {ours} needs the name of yours: {ours}=NAME, of 1 to 63 bytes"
+                    "column {ours} needs the name of your column: {ours}=NAME, with 1 to 63 bytes"
                 )));
             }
             theirs.clone_into(slot);
@@ -112,7 +112,7 @@ impl OutboxTable {
         };
         if !fits(schema, 63) || !fits(name, NAME_MAX_BYTES) {
             return Err(RelayError::Name(format!(
-                "{:?} can't name an outbox: give NAME or SCHEMA.NAME, the name of 1 to \
+                "{:?} can't name an outbox: give NAME or SCHEMA.NAME, with a name of 1 to \
                  {NAME_MAX_BYTES} bytes",
                 format!("{schema}.{name}")
             )));

@@ -32,8 +32,9 @@ A place is stream:NAME, a file of JSON lines, or - for standard input and output
     anabranch cp orders.jsonl stream:orders-again
     anabranch cp stream:orders stream:orders --to-region eu-west-1
 
-What was in the stream at the end of the copy is copied; --follow goes on with what comes, until \
-SIGTERM or Ctrl-C. What was read by then is put, and the exit code is 0 if all of it has its place.")]
+The copy ends when it has caught up with the stream. With --follow it continues with new records \
+until SIGTERM or Ctrl-C. Records read by then are still put, and the exit code is 0 if all of them \
+were placed.")]
 pub(crate) struct CopyOptions {
     /// Source of the records
     from: CopyEndpoint,
@@ -71,7 +72,7 @@ impl FromStr for CopyEndpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("stream:") {
-            Some("") => Err("a stream has a name: stream:NAME".to_owned()),
+            Some("") => Err("the stream name is missing: give stream:NAME".to_owned()),
             Some(name) => Ok(Self::Stream(name.into())),
             None => Ok(Self::File(text.into())),
         }
@@ -90,9 +91,9 @@ pub(crate) async fn run(
     );
     let stop = crate::signals::wait_for_signal(1)?;
     match (&options.from, &options.to) {
-        (CopyEndpoint::File(_), CopyEndpoint::File(_)) => Err(CommandFailure::usage(
-            "neither place is a stream: a stream is given as stream:NAME",
-        )),
+        (CopyEndpoint::File(_), CopyEndpoint::File(_)) => {
+            Err(CommandFailure::usage("neither place is a stream: give one of them as stream:NAME"))
+        }
         (CopyEndpoint::Stream(from), CopyEndpoint::Stream(to))
             if from == to && there == *connection =>
         {
@@ -197,17 +198,19 @@ async fn to_file(
     } else if !unread {
         let name = file.display().to_string();
         let place = if standard { "standard output" } else { &name };
-        print_note!("{count} records of {} are in {place}", reading.stream);
+        print_note!("copied {count} records of {} to {place}", reading.stream);
     }
     copied
 }
 
 fn into_itself(stream: &StreamName) -> CommandFailure {
-    CommandFailure::usage(format!("stream {stream} would be copied into itself"))
+    CommandFailure::usage(format!(
+        "stream {stream} can't be copied into itself: choose another destination"
+    ))
 }
 
 fn stopped() -> CommandFailure {
-    CommandFailure::result("stopped before the end")
+    CommandFailure::result("stopped before the end of the copy")
 }
 
 fn unwritable(file: &Path, error: &std::io::Error) -> CommandFailure {
@@ -227,7 +230,10 @@ fn create(file: &Path) -> Result<Box<dyn Write + Send>, CommandFailure> {
     }
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     let made = made.map_err(|error| {
-        CommandFailure::usage(format!("{} can't be made: {error}; choose another", file.display()))
+        CommandFailure::usage(format!(
+            "{} can't be created: {error}; choose another file",
+            file.display()
+        ))
     })?;
     Ok(Box::new(BufWriter::new(made)))
 }
@@ -324,7 +330,9 @@ async fn from_file(
         }
         let origin = RecordOrigin::from(&line);
         let record = line::read_json(&line.text).map_err(|why| {
-            CommandFailure::result(format!("{origin}: {why}. The lines before were put"))
+            CommandFailure::result(format!(
+                "{origin}: {why}. The lines before it were put; the rest were not"
+            ))
         })?;
         tokio::select! {
             biased;

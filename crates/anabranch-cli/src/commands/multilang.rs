@@ -12,7 +12,7 @@ use tracing::Level;
 /// Options of `anabranch multilang`. Other settings are in the properties file.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-Runs the official KCL workers for Python, Node, Ruby and .NET as they are, with their properties
+Runs the official KCL workers for Python, Node, Ruby and .NET unchanged, with their properties
 file: docs/multilang.md.")]
 pub(crate) struct MultilangOptions {
     /// Properties file
@@ -44,7 +44,7 @@ pub(crate) async fn run(options: MultilangOptions) -> Result<(), CommandFailure>
     // The reader of the log may be gone, and there is no other place to report that.
     log.with_ansi(false).log_internal_errors(false).init();
     if let Some(Err(why)) = told {
-        tracing::warn!("{why}: the level is INFO");
+        tracing::warn!("{why}: using level INFO");
     }
     for warning in &loaded.warnings {
         tracing::warn!("{}: {warning}", path.display());

@@ -11,7 +11,7 @@ use super::consume::record_sink::LineFormat;
 use crate::failure::CommandFailure;
 use crate::line::short;
 use crate::output::print_note;
-use crate::printer::{self, NOBODY_READS, OutputRead, Printer};
+use crate::printer::{self, OutputRead, Printer, STDOUT_CLOSED};
 use anabranch::consumer::{DeadLetterError, Delivery, HandlerError, RedriveSummary};
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Error for a record that was not handled before a stop.
-const STOPPED: &str = "stopped before it was its turn";
+const STOPPED: &str = "stopped before it was handled";
 /// Failures that are printed one by one.
 const TOLD: usize = 20;
 
@@ -27,16 +27,17 @@ const TOLD: usize = 20;
 #[derive(Debug, Clone, clap::Args)]
 #[command(group = clap::ArgGroup::new("to").required(true).args(["exec", "print"]))]
 #[command(after_help = "\
-The program is run and answers as with `anabranch consume --exec`. A record that it does is no longer \
-parked. When it fails one, the later records of that key stay parked too; other keys go on. Killed in \
-between, the next redrive goes on where this one was. Consumers may park on meanwhile; a second redrive \
-is refused.
+The program reads and answers as with `anabranch consume --exec`. Records that succeed are removed \
+from the queue. When a record fails, later records of its key stay too; other keys continue. After \
+a kill, the next redrive continues where this one stopped. Consumers may add dead letters in the \
+meantime; a second redrive is refused.
 
-What was put aside in a stream is redriven by a consumer of it: anabranch consume STREAM --parked.
+Dead letters in a stream are redriven by a consumer of that stream: anabranch consume STREAM \
+--from-dead-letter.
 
-Exit code 1 if records are left.")]
+Exit code 1 if records remain.")]
 pub(crate) struct RedriveOptions {
-    /// Dead-letter queue, as given to `consume --park`: a file, sqlite:PATH#TABLE or
+    /// Dead-letter queue, as given to `consume --dead-letter`: a file, sqlite:PATH#TABLE or
     /// postgres:URL#TABLE
     place: DeadLetterPlace,
     /// Program that handles the records, run by `sh -c`
@@ -65,15 +66,15 @@ impl RedriveTarget {
         let line = LineFormat::Json.line(&record.shard, &record);
         match self {
             Self::Exec(children) => children.send(&record.shard.shard, line).await,
-            Self::Print(printer) => printer.print(line).await.map_err(|_| NOBODY_READS.into()),
+            Self::Print(printer) => printer.print(line).await.map_err(|_| STDOUT_CLOSED.into()),
         }
     }
 }
 
 /// Runs the redrive.
 pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
-    let Some(park) = options.place.open_existing().await? else {
-        print_note!("nothing is parked in {}: there is no such file", options.place);
+    let Some(queue) = options.place.open_existing().await? else {
+        print_note!("no dead letters in {}: there is no such file", options.place);
         return Ok(());
     };
     let (printer, thread) = Printer::start();
@@ -102,7 +103,7 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
         std::future::pending::<()>().await;
     };
     let ended = {
-        let mut redrive = pin!(park.redrive(handle));
+        let mut redrive = pin!(queue.redrive(handle));
         tokio::select! {
             biased;
             () = force => None,
@@ -118,7 +119,7 @@ pub(crate) async fn run(options: RedriveOptions) -> Result<(), CommandFailure> {
     drop((printer, reader, to));
     let Some(ended) = ended else {
         return Err(CommandFailure::result(
-            "stopped at once by a second signal: run it again to go on",
+            "stopped at once by a second signal: run it again to continue",
         ));
     };
     let judged = exit_result(&options.place, &ended.map_err(not_redriven)?);
@@ -139,10 +140,10 @@ fn not_redriven(error: DeadLetterError) -> CommandFailure {
 /// Reports the results.
 fn exit_result(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(), CommandFailure> {
     let RedriveSummary { done, left, failures, unreadable } = redriven;
-    let said = |why: &str| why != STOPPED && why != NOBODY_READS;
+    let said = |why: &str| why != STOPPED && why != STDOUT_CLOSED;
     let failed: Vec<_> = failures.iter().filter(|(_, why)| said(why)).collect();
-    for (parked, why) in failed.iter().take(TOLD) {
-        let (shard, record) = (short(&parked.shard.shard), &parked.record);
+    for (letter, why) in failed.iter().take(TOLD) {
+        let (shard, record) = (short(&letter.shard.shard), &letter.record);
         print_note!(
             "warning: {shard} {} key {:?}: {why}",
             record.sequence,
@@ -150,17 +151,18 @@ fn exit_result(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(),
         );
     }
     if failed.len() > TOLD {
-        print_note!("warning: and {} more keys failed", failed.len() - TOLD);
+        print_note!("warning: {} more keys failed", failed.len() - TOLD);
     }
-    print_note!("{place}: {done} records were redriven, {left} stay parked");
+    print_note!("{place}: {done} records were redriven, {left} dead letters remain");
     match (left, unreadable) {
         (0, 0) => Ok(()),
         (left, 0) => Err(CommandFailure::result(format!(
-            "{left} records stay parked in {place}: run it again when their handler can do them"
+            "{left} dead letters remain in {place}: run the redrive again when the program can \
+             handle them"
         ))),
         (left, unreadable) => Err(CommandFailure::result(format!(
-            "{left} records stay parked in {place}, and {unreadable} lines of it can't be read: \
-             look at them"
+            "{left} dead letters remain in {place}, and {unreadable} of its lines can't be read: \
+             inspect them"
         ))),
     }
 }

@@ -28,7 +28,8 @@ pub(crate) fn manual() -> Result<(), CommandFailure> {
     let mut text = Vec::new();
     let mut root = CommandLine::command();
     root.build();
-    let failed = |error| CommandFailure::result(format!("the manual page can't be made: {error}"));
+    let failed =
+        |error| CommandFailure::result(format!("the manual page can't be generated: {error}"));
     clap_mangen::Man::new(root.clone()).render(&mut text).map_err(failed)?;
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let man = clap_mangen::Man::new(command.clone());

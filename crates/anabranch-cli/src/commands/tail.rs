@@ -21,10 +21,10 @@ const TOGETHER: usize = 1_000;
 /// Options of `anabranch tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-It reads for itself alone and stores nothing. A shard that was split or merged is read to its end \
-before those that follow it, so each key comes in order. KPL aggregates are taken apart.
+The command reads without leases and stores nothing. A shard that was split or merged is read to \
+its end before its children, so each key stays in order. KPL aggregates are deaggregated.
 
-What --json prints can be put again with `anabranch put`.")]
+The output of --json can be put again with `anabranch put`.")]
 pub(crate) struct TailOptions {
     /// Stream name
     stream: String,

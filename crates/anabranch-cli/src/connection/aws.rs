@@ -113,6 +113,7 @@ fn setup_failure(error: &AwsSetupError) -> CommandFailure {
                 format!(" ({detail})")
             }
         ),
+        other => other.to_string(),
     })
 }
 
@@ -211,7 +212,7 @@ impl AwsClients {
             TailError::Stream(error) => explain::of_stream(self, stream, error).await,
             other => CommandFailure::result(other),
         };
-        if begun { failure.after("what came before that is whole") } else { failure }
+        if begun { failure.after("the records before that are complete") } else { failure }
     }
 
     /// Returns the endpoint or the region, for messages.

@@ -33,7 +33,7 @@ pub(super) async fn of_stream(
         }
         Fault::AccessDenied => format!(
             "{operation} on {stream} is denied {place} ({detail}): the credentials need \
-             kinesis:{operation} there, or they are those of another account"
+             kinesis:{operation}, or they belong to another account"
         ),
         Fault::NotSent => format!(
             "nothing answers {place} ({detail}): check the address and the network; \
@@ -62,9 +62,9 @@ pub(super) fn of_store(error: &StoreError) -> CommandFailure {
     }
     let hint = match error {
         StoreError::ForeignSchema { store, .. } if store.starts_with("dynamodb:") => {
-            "; the table of a KCL application is given as kcl:TABLE"
+            "; for the table of a KCL application use kcl:TABLE"
         }
-        StoreError::Unreachable { .. } => ": check its address, and that it runs",
+        StoreError::Unreachable { .. } => ": check its address, and that it is running",
         _ => "",
     };
     CommandFailure::usage(format!("{error}{hint}"))
@@ -96,7 +96,7 @@ fn suggestion(name: &str, names: Option<&[String]>) -> String {
         some => {
             let shown = some.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if some.len() > SHOWN { ", …" } else { "" };
-            format!(": there are {shown}{more}")
+            format!("; existing streams: {shown}{more}")
         }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             assert!(said.contains(expected), "{name}: {said}");
         };
         check("ordrs", Some(&["clicks", "orders"]), "did you mean orders?");
-        check("xyz", Some(&["clicks", "orders"]), "there are clicks, orders");
+        check("xyz", Some(&["clicks", "orders"]), "existing streams: clicks, orders");
         check("xyz", Some(&[]), "nor any other");
         check("xyz", None, "check its name");
     }

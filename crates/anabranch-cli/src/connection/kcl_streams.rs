@@ -65,7 +65,7 @@ impl KclStreams {
     ) -> Result<KclStreamId, String> {
         if let Some(named) = named {
             let known = self.ids.values().find(|id| *id == named).cloned();
-            return known.ok_or_else(|| format!("{named} is none of them: there are {self}"));
+            return known.ok_or_else(|| format!("{named} is not one of them ({self})"));
         }
         let account = account(&summary.arn);
         let plain = stream.in_arn();
@@ -78,11 +78,11 @@ impl KclStreams {
         match (of_name.iter().find(same), of_name.first()) {
             (Some(id), _) => Ok(KclStreamId::clone(id)),
             (None, Some(other)) => Err(format!(
-                "its leases of {other} are not those of the stream {account}:{stream}:{}, which \
-                 may have been created again since; if they are, name the stream {other}",
+                "its leases of {other} do not belong to the stream {account}:{stream}:{}, which \
+                 may have been recreated; if they do, give the stream as {other}",
                 created[0]
             )),
-            (None, None) => Err(format!("{stream} is none of them: there are {self}")),
+            (None, None) => Err(format!("{stream} is not one of them ({self})")),
         }
     }
 }
@@ -141,11 +141,11 @@ mod tests {
         check(&["1:a:7", "2:a:9"], "a", Ok("1:a:7"));
         check(&["1:a:7500"], "a", Ok("1:a:7500"));
         check(&["1:a:7"], "arn:aws:kinesis:us-east-1:1:stream/a", Ok("1:a:7"));
-        check(&["1:a:5", "1:b:7"], "a", Err("of 1:a:5 are not those of the stream 1:a:7"));
-        check(&["2:a:7"], "a", Err("name the stream 2:a:7"));
-        check(&["1:b:7"], "a", Err("a is none of them: there are 1:b:7"));
+        check(&["1:a:5", "1:b:7"], "a", Err("of 1:a:5 do not belong to the stream 1:a:7"));
+        check(&["2:a:7"], "a", Err("give the stream as 2:a:7"));
+        check(&["1:b:7"], "a", Err("a is not one of them (1:b:7)"));
         check(&["1:a:5", "1:a:7"], "1:a:5", Ok("1:a:5"));
-        check(&["1:a:7"], "1:a:5", Err("1:a:5 is none of them: there are 1:a:7"));
+        check(&["1:a:7"], "1:a:5", Err("1:a:5 is not one of them (1:a:7)"));
     }
 
     #[test]

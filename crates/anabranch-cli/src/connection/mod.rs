@@ -68,7 +68,7 @@ impl ConnectionOptions {
             let (scheme, host) = endpoint.split_once("://").unwrap_or_default();
             if !["http", "https"].contains(&scheme) || host.is_empty() {
                 return Err(CommandFailure::usage(format!(
-                    "the endpoint {endpoint:?} is not an address: it begins with http:// or \
+                    "the endpoint {endpoint:?} is not a URL: it must begin with http:// or \
                      https://, such as http://127.0.0.1:4567"
                 )));
             }
@@ -141,8 +141,8 @@ impl ConnectionSettings {
 
 fn no_leases() -> CommandFailure {
     CommandFailure::usage(
-        "nothing says where leases are kept: give --leases sqlite:leases.db (for this machine), \
-         postgres:URL, dynamodb:TABLE, kcl:TABLE (beside Java) or memory (forgotten at the end), \
-         or set ANABRANCH_LEASES, or `leases` in anabranch.toml",
+        "no lease store is given: use --leases sqlite:leases.db (for this machine), postgres:URL, \
+         dynamodb:TABLE, kcl:TABLE (shared with Java) or memory (lost at exit), or set \
+         ANABRANCH_LEASES, or `leases` in anabranch.toml",
     )
 }

@@ -30,8 +30,8 @@ impl ConnectionSettings {
     ) -> Result<AnyStore, CommandFailure> {
         match address {
             StoreAddress::Memory => Err(CommandFailure::usage(
-                "leases in memory belong to the process that made them: give the store that the \
-                 application uses with --leases",
+                "leases in memory belong to the process that created them: give the application's \
+                 store with --leases",
             )),
             StoreAddress::Sqlite(path) if !path.exists() => Err(CommandFailure::usage(format!(
                 "there is no file {}: check --leases, or start a worker there",
@@ -66,15 +66,15 @@ impl ConnectionSettings {
             return match named {
                 None => Ok(store),
                 Some(named) => Err(CommandFailure::usage(format!(
-                    "{named} names a stream of a KCL table for several streams, and the lease store \
-                     is no such table: give the stream as {stream}"
+                    "{named} names a stream of a KCL table for several streams, but the lease \
+                     store is not such a table: give the stream as {stream}"
                 ))),
             };
         };
         let id = streams.to_read(stream, summary, named).map_err(|why| {
             CommandFailure::usage(format!(
-                "the table {table} is for several streams, and {why}; another stream needs an --app \
-                 and a store of its own"
+                "the table {table} holds several streams, and {why}; another stream needs its own \
+                 --app and store"
             ))
         })?;
         let (config, name) = (self.aws().await?.config, stream.clone());
@@ -97,7 +97,7 @@ impl ConnectionSettings {
         if let Some(name) = stream.filter(|name| streams.find(name).is_none()) {
             let names: Vec<_> = streams.names().map(StreamName::as_str).collect();
             return Err(CommandFailure::usage(format!(
-                "the table {table} is for several streams, and {name} is none of them: there are {}",
+                "the table {table} holds several streams, and {name} is not one of them ({})",
                 names.join(", ")
             )));
         }

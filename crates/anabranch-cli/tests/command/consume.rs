@@ -86,7 +86,7 @@ for line in sys.stdin:
     numbers.dedup();
     assert_eq!(numbers, (0..50).collect::<Vec<_>>());
     assert!(ran.err.contains("not today"), "{ran:?}");
-    assert!(ran.err.contains("ended (exit status: 3)"), "{ran:?}");
+    assert!(ran.err.contains("exited (exit status: 3)"), "{ran:?}");
     assert!(ran.err.contains("some words"), "{ran:?}");
 }
 
@@ -160,7 +160,8 @@ fn small_image(stage: &CommandFixture, programs: &[&str]) -> std::path::PathBuf 
 fn nothing_that_a_program_started_outlives_a_stop_that_is_forced() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
-    let mut command = stage.command("consume orders --app a --leases sqlite:leases.db --grace 60s");
+    let mut command =
+        stage.command("consume orders --app a --leases sqlite:leases.db --grace-period 60s");
     // It ignores signals and the end of its input.
     command.args(["--exec", "trap '' TERM INT; sleep 1000 & echo $! > sleeper; wait"]);
     let running = crate::stage::RunningCommand::start(command);

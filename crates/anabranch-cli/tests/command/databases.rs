@@ -10,7 +10,7 @@ fn put(stage: &CommandFixture, from: usize, to: usize) {
 }
 
 fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
-    let words = "consume orders --app app --json --lease-time 2s --grace 5s --leases";
+    let words = "consume orders --app app --json --lease-time 2s --grace-period 5s --leases";
     stage.spawn(&format!("{words} {store}"))
 }
 
@@ -57,7 +57,7 @@ fn an_application_lives_in_a_database_and_is_looked_after_there() {
     running.wait();
     let sick = stage.run(&doctor, "");
     assert_eq!(sick.code, Some(1), "{sick:?}");
-    assert!(sick.out.contains("shows no sign of life"), "{sick:?}");
+    assert!(sick.out.contains("sends no heartbeats"), "{sick:?}");
     keeps_the_secret(&sick);
     let reset = leases(&stage, &store, "reset --to trim --snapshot before.json --yes").ok();
     keeps_the_secret(&reset);
@@ -91,7 +91,7 @@ fn a_database_that_is_not_there_is_named_without_its_password() {
     for (url, expected) in [
         (server.url("nowhere"), "nowhere"),
         (server.url("postgres").replace("s3cret", "wrong"), "password"),
-        ("postgres://me:s3cret@127.0.0.1:9/x".to_owned(), "can't be reached"),
+        ("postgres://me:s3cret@127.0.0.1:9/x".to_owned(), "cannot reach lease store"),
     ] {
         for words in ["consume orders --app app --leases", "leases app --leases"] {
             let ran = stage.run(&format!("{words} {url}"), "");

@@ -80,7 +80,7 @@ fn a_consumer_that_may_only_put_into_the_stream_for_parked_records_parks_there()
         stage.fault(&json!({"operation": operation, "stream": "aside", "effect": "Deny"}));
     }
     let mut command = stage.command("consume orders --app app --leases memory");
-    command.args(["--park", "stream:aside", "--attempts", "1", "--exec"]);
+    command.args(["--dead-letter", "stream:aside", "--attempts", "1", "--exec"]);
     command.arg("while read -r line; do echo 'fail: not today'; done");
     let running = crate::stage::RunningCommand::start(command);
     crate::stage::until("the parked record", || stage.records_of_first_shard("aside") == 1);
@@ -125,7 +125,7 @@ fn a_right_that_ends_while_records_flow_is_waited_for() {
     let lines = (2..5).map(|number| json!({"key": "a", "data": number.to_string()}).to_string());
     let ran = stage.run("put orders", &lines.collect::<Vec<_>>().join("\n")).ok();
     for part in
-        ["orders refuses producer", "AccessDenied", "orders takes records again", "3 placed"]
+        ["orders refuses producer", "AccessDenied", "orders accepts records again", "3 placed"]
     {
         assert!(ran.err.contains(part), "{part:?} is not in {ran:?}");
     }

@@ -19,11 +19,11 @@ fn a_healthy_application_has_nothing_and_a_dead_worker_is_found_with_its_mend() 
         let lines = "{\"key\":\"a\",\"data\":\"1\"}\n";
         stage.run("put orders", lines).ok();
         let consume =
-            format!("consume orders --app app --leases {store} --lease-time 2s --grace 5s");
+            format!("consume orders --app app --leases {store} --lease-time 2s --grace-period 5s");
         let mut running = stage.spawn(&consume);
         running.lines(1);
         let healthy = doctor(&stage, store, "").ok();
-        assert!(healthy.out.contains("nothing is wrong"), "{store}: {healthy:?}");
+        assert!(healthy.out.contains("no problems found"), "{store}: {healthy:?}");
         running.signal("KILL");
         running.wait();
         let sick = doctor(&stage, store, "--json");

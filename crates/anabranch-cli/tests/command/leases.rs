@@ -15,7 +15,7 @@ fn put(stage: &CommandFixture, from: usize, to: usize) {
 
 fn consumer(stage: &CommandFixture, store: &str) -> RunningCommand {
     stage.spawn(&format!(
-        "consume orders --app app --leases {store} --json --lease-time 2s --grace 5s"
+        "consume orders --app app --leases {store} --json --lease-time 2s --grace-period 5s"
     ))
 }
 
@@ -55,8 +55,8 @@ fn the_tree_shows_who_reads_what_and_why_not() {
 orders: ACTIVE, provisioned, 3 open shards of 4
 shard                    state   keys    owner  checkpoint   lag   
 shardId-000000000000     closed  50.0 %  -      NUMBER       0     not read: no worker has taken it
-├─ shardId-000000000002  open    25.0 %  -      -            -     not read: its lease comes when shard-0 is done
-└─ shardId-000000000003  open    25.0 %  -      -            -     not read: its lease comes when shard-0 is done
+├─ shardId-000000000002  open    25.0 %  -      -            -     not read: lease created when shard-0 is done
+└─ shardId-000000000003  open    25.0 %  -      -            -     not read: lease created when shard-0 is done
 shardId-000000000001     open    50.0 %  -      NUMBER       TIME  not read: no worker has taken it
 ";
     assert_eq!(normal(&shown.out), normal(expected), "{}", shown.out);
@@ -144,8 +144,8 @@ fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
     let failed = leases(&stage, store, "reset --to trim --snapshot before.json --yes");
     assert_eq!(failed.code, Some(1), "{failed:?}");
     for expected in [
-        "orders/shardId-000000000000 may stand at SHARD_END",
-        "before workers start, finish it with the same command",
+        "orders/shardId-000000000000 may be at SHARD_END",
+        "before workers start, finish the reset with the same command",
         "`anabranch leases app restore before.json --yes --stream orders --leases sqlite:leases.db",
     ] {
         assert!(failed.err.contains(expected), "{expected}: {failed:?}");
@@ -400,7 +400,7 @@ fn a_copy_has_what_the_leases_say_once_no_worker_is_alive() {
     let mut said = std::io::BufReader::new(copy.stderr.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-    assert!(line.contains("watching 1 hearts"), "{line}");
+    assert!(line.contains("watching 1 heartbeats"), "{line}");
     stage.run(&format!("{options} --lease-time 500ms reset --to trim --yes"), "").ok();
     std::io::Read::read_to_string(&mut said, &mut line).unwrap();
     assert!(copy.wait().unwrap().success(), "{line}");

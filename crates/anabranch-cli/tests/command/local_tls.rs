@@ -102,7 +102,7 @@ fn bad_certificates_are_refused_with_file_reason_and_way_out() {
     ] {
         let ran = run(local(&["--cert", cert, "--key", key]), "");
         refused(&ran, parts);
-        refused(&ran, &["leave --cert and --key out"]);
+        refused(&ran, &["omit --cert and --key"]);
         assert_eq!(ran.err.trim().lines().count(), 1, "{ran:?}");
     }
 }
@@ -127,5 +127,5 @@ fn a_taken_port_for_tls_is_named_with_its_option() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let ran = run(local(&["--tls-port", &port]), "");
-    refused(&ran, &[&format!("port {port} of 127.0.0.1 is taken"), "--tls-port"]);
+    refused(&ran, &[&format!("port {port} of 127.0.0.1 is in use"), "--tls-port"]);
 }

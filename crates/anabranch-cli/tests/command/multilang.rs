@@ -150,7 +150,7 @@ fn a_child_that_fails_gets_its_batch_again_and_no_other_shard_notices() {
     let first = ["initialize", "a", "b", "exit", "initialize", "b", "c"];
     assert_eq!(daemon.notes(0), [&first[..], &stop].concat());
     assert_eq!(daemon.notes(1), [&["initialize", "x", "y"][..], &stop].concat());
-    assert!(ran.err.contains("the child failed and is started again"), "{}", ran.err);
+    assert!(ran.err.contains("the child failed; restarting it"), "{}", ran.err);
     assert!(ran.err.contains("exit status: 3"), "{}", ran.err);
     // The output of a worker is logged with its shard and process id.
     let pid = std::fs::read_to_string(daemon.stage.folder.path().join("pids.shardId-000000000001"));
@@ -184,7 +184,7 @@ fn a_child_that_hangs_is_killed_with_all_that_it_started() {
             || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
     });
     let ran = daemon.stopped(running);
-    assert!(ran.err.contains("it did not answer processRecords within 1 s"), "{}", ran.err);
+    assert!(ran.err.contains("the child did not answer processRecords within 1 s"), "{}", ran.err);
     assert_eq!(daemon.notes(1)[..2], ["initialize", "x"], "the other shard did not notice");
 }
 

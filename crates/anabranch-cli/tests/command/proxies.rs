@@ -184,7 +184,7 @@ fn a_mistake_in_the_environment_is_named_before_anything_is_done() {
     let not_pem = stage.folder.path().join("not.pem");
     std::fs::write(&not_pem, "no certificate").unwrap();
     for (variable, value, expected) in [
-        ("AWS_CA_BUNDLE", "missing.pem", "AWS_CA_BUNDLE names missing.pem, which can't be used"),
+        ("AWS_CA_BUNDLE", "missing.pem", "cannot use missing.pem from AWS_CA_BUNDLE"),
         ("AWS_CA_BUNDLE", "not.pem", "it holds no certificate"),
         ("HTTPS_PROXY", "socks5://me:secret@localhost", "HTTPS_PROXY is not the address of"),
     ] {

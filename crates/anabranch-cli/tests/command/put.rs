@@ -75,7 +75,7 @@ fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("line 3: an earlier record of its key"), "{ran:?}");
     assert!(ran.err.contains("2 placed (2 bytes), 2 refused"), "{ran:?}");
-    assert!(ran.err.contains("keys that a refused record stopped: \"a\""), "{ran:?}");
+    assert!(ran.err.contains("keys stopped by a refused record: \"a\""), "{ran:?}");
     assert_eq!(stage.stored("orders"), ["1", "4"]);
     let ran = stage.run("put orders --json", &input);
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
@@ -93,7 +93,7 @@ fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(summary["producer"].as_str().unwrap().len(), 16, "{summary}");
     assert_eq!(marked(), 0);
-    let words = "put orders --aggregate --marks --producer-id till-7 --json";
+    let words = "put orders --aggregate --dedup-tags --producer-id till-7 --json";
     let ran = stage.run(words, &lines.join("\n")).ok();
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(summary["producer"], "till-7");
@@ -103,10 +103,10 @@ fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
     assert_eq!(tail.out.lines().count(), 1_000);
     stage.run("cp stream:orders stream:other --aggregate --marks --producer-id copier", "").ok();
     for (words, why) in [
-        ("put orders --marks", "--aggregate"),
-        ("put orders --producer-id=", "not empty"),
-        ("cp stream:orders stream:other --marks", "--aggregate"),
-        ("relay --stream orders --marks --no-aggregation", "--no-aggregation"),
+        ("put orders --dedup-tags", "--aggregate"),
+        ("put orders --producer-id=", "can't be empty"),
+        ("cp stream:orders stream:other --dedup-tags", "--aggregate"),
+        ("relay --stream orders --dedup-tags --no-aggregation", "--no-aggregation"),
     ] {
         let ran = stage.run(words, "");
         assert_eq!(ran.code, Some(2), "{words}: {ran:?}");

@@ -20,7 +20,7 @@ fn program(test: &str) -> String {
 
 fn consumer(stage: &CommandFixture, park: &str, test: &str) -> RunningCommand {
     let mut command = stage.command("consume orders --app app --leases sqlite:leases.db");
-    command.args(["--park", park, "--attempts", "1", "--exec", &program(test)]);
+    command.args(["--dead-letter", park, "--attempts", "1", "--exec", &program(test)]);
     RunningCommand::start(command)
 }
 
@@ -61,17 +61,23 @@ fn check(stage: &CommandFixture, place: &str) {
         before == stands
     });
     let ran = running.stop().ok();
-    assert!(ran.err.contains("was put aside: not today"), "{place}: {ran:?}");
+    assert!(ran.err.contains("became a dead letter: not today"), "{place}: {ran:?}");
     assert_eq!(done(stage), [0, 2, 4, 6, 8], "{place}");
 
     let half = redrive(stage, place, "*'\"data\":\"5\"'*");
     assert_eq!(half.code, Some(1), "{place}: {half:?}");
-    assert!(half.err.contains("2 records were redriven, 3 stay parked"), "{place}: {half:?}");
+    assert!(
+        half.err.contains("2 records were redriven, 3 dead letters remain"),
+        "{place}: {half:?}"
+    );
     assert!(half.err.contains("key \"k1\": not today"), "{place}: {half:?}");
     assert_eq!(done(stage), [1, 3], "{place}: nothing of the key passes what failed");
 
     let whole = redrive(stage, place, "nothing").ok();
-    assert!(whole.err.contains("3 records were redriven, 0 stay parked"), "{place}: {whole:?}");
+    assert!(
+        whole.err.contains("3 records were redriven, 0 dead letters remain"),
+        "{place}: {whole:?}"
+    );
     assert_eq!(done(stage), [5, 7, 9], "{place}");
     let again = redrive(stage, place, "nothing").ok();
     assert_eq!(done(stage), Vec::<usize>::new(), "{place}: {again:?}");
@@ -109,7 +115,7 @@ fn check_alone(place: &str) {
     until("the first record", || done_count(&stage) >= 1);
     let second = redrive(&stage, place, "nothing");
     assert_eq!(second.code, Some(2), "{place}: {second:?}");
-    assert!(second.err.contains("is being redriven by somebody else"), "{place}: {second:?}");
+    assert!(second.err.contains("another redrive of"), "{place}: {second:?}");
     assert_eq!(done(&stage), [1], "{place}: nothing was redriven by the second");
     first.signal("KILL");
     first.wait();
@@ -138,7 +144,8 @@ fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
     until("parked records", || stage.stored("aside").len() >= 5);
     running.stop().ok();
     let _ = done(&stage);
-    let mut command = stage.command("consume aside --parked --app again --leases sqlite:leases.db");
+    let mut command =
+        stage.command("consume aside --from-dead-letter --app again --leases sqlite:leases.db");
     command.args(["--exec", &program("nothing")]);
     let running = RunningCommand::start(command);
     until("all of them", || done_count(&stage) >= 5);
@@ -146,7 +153,7 @@ fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
     assert_eq!(done(&stage), [1, 3, 5, 7, 9]);
     let hint = redrive(&stage, "stream:aside", "nothing");
     assert_eq!(hint.code, Some(2), "{hint:?}");
-    assert!(hint.err.contains("anabranch consume aside --parked"), "{hint:?}");
+    assert!(hint.err.contains("anabranch consume aside --from-dead-letter"), "{hint:?}");
 }
 
 #[test]
@@ -163,7 +170,7 @@ fn parked_records_that_are_printed_are_done() {
     assert!(printed.out.starts_with("{\"shard\":\"shardId-000000000000\""), "{printed:?}");
     assert!(!parked.exists());
     let nothing = stage.run("redrive parked.jsonl --print", "").ok();
-    assert!(nothing.err.contains("nothing is parked in parked.jsonl"), "{nothing:?}");
+    assert!(nothing.err.contains("no dead letters in parked.jsonl"), "{nothing:?}");
 }
 
 #[test]
@@ -171,14 +178,18 @@ fn a_place_for_parked_records_that_can_not_be_is_refused_before_anything_is_read
     let stage = CommandFixture::start(&["orders:1"]);
     for (park, expected) in [
         ("no/folder/file", "there is no folder no/folder"),
-        ("sqlite:parked.db", "behind a #"),
-        ("sqlite:parked.db#a-b", "can't name a table"),
-        ("stream:orders", "in orders itself"),
-        ("stream:arn:aws:kinesis:us-east-1:000000000000:stream/orders", "in orders itself"),
+        ("sqlite:parked.db", "append it after a #"),
+        ("sqlite:parked.db#a-b", "\"a-b\" is not a valid name of a dead-letter table"),
+        ("stream:orders", "orders can't hold its own dead letters"),
+        (
+            "stream:arn:aws:kinesis:us-east-1:000000000000:stream/orders",
+            "orders can't hold its own dead letters",
+        ),
         ("stream:nowhere", "there is no stream nowhere"),
         ("postgres://me:secret@127.0.0.1:9/x#parked", "can't be used"),
     ] {
-        let words = format!("consume orders --app app --leases sqlite:leases.db --park {park}");
+        let words =
+            format!("consume orders --app app --leases sqlite:leases.db --dead-letter {park}");
         let ran = stage.run(&words, "");
         assert_eq!(ran.code, Some(2), "{park}: {ran:?}");
         assert!(ran.err.contains(expected), "{park}: {ran:?}");

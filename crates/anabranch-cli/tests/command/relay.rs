@@ -111,8 +111,8 @@ fn rows_are_carried_until_the_relay_is_asked_to_stop() {
     assert_eq!((&status["waiting_rows"], &status["table"]), (&0.into(), &"public.outbox".into()));
     assert!(status["relay_pid"].is_number(), "{status}");
     let ran = relay.stop().ok();
-    assert!(ran.err.contains("relays public.outbox"), "{ran:?}");
-    assert!(ran.err.contains("2 rows of public.outbox went to orders"), "{ran:?}");
+    assert!(ran.err.contains("relaying public.outbox"), "{ran:?}");
+    assert!(ran.err.contains("sent 2 rows of public.outbox to orders"), "{ran:?}");
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn a_parked_key_is_shown_skipped_and_retried() {
     world.until_parked(1);
     let status = world.run("relay status");
     assert_eq!(status.code, Some(1), "{status:?}");
-    assert!(status.out.contains("parked at row 1") && status.out.contains("\"a\""), "{status:?}");
-    assert!(status.err.contains("1 key is parked"), "{status:?}");
+    assert!(status.out.contains("blocked at row 1") && status.out.contains("\"a\""), "{status:?}");
+    assert!(status.err.contains("1 key is blocked"), "{status:?}");
     for (words, expected) in [
-        ("relay skip 2", "no key of public.outbox is parked at row 2"),
-        ("relay retry b", "key \"b\" of public.outbox is not parked"),
+        ("relay skip 2", "no key of public.outbox is blocked at row 2"),
+        ("relay retry b", "key \"b\" of public.outbox is not blocked"),
     ] {
         let ran = world.run(words);
         assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -161,7 +161,7 @@ fn a_parked_key_is_shown_skipped_and_retried() {
     world.until_parked(1);
     world.sql("UPDATE outbox SET explicit_hash_key = NULL");
     let ran = world.run("relay retry a").ok();
-    assert!(ran.err.contains("goes on with row 4"), "{ran:?}");
+    assert!(ran.err.contains("resumes with row 4"), "{ran:?}");
     world.until_stored(&["3", "2", "4"]);
 
     world.insert_bad("a", "5");
@@ -169,10 +169,10 @@ fn a_parked_key_is_shown_skipped_and_retried() {
     world.until_parked(2);
     world.sql("UPDATE outbox SET explicit_hash_key = NULL");
     let ran = world.run("relay retry --all").ok();
-    assert!(ran.err.contains("2 parked rows are tried again"), "{ran:?}");
+    assert!(ran.err.contains("2 blocked rows are retried"), "{ran:?}");
     until("both rows", || world.stage.stored("orders").len() == 5);
     let ran = relay.stop().ok();
-    assert!(ran.err.contains("row 1 can't be sent, so its key \"a\" is parked"), "{ran:?}");
+    assert!(ran.err.contains("row 1 can't be sent, so its key \"a\" is blocked"), "{ran:?}");
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn each_mistake_gets_one_line_with_the_way_out() {
     for (url, words, expected) in [
         (String::new(), relay, &["postgres://user:password@host:port/database"][..]),
         ("mysql://me:hunter2@host/db".to_owned(), relay, &["postgres://"]),
-        (at("tester:x", nobody, &name), relay, &["could not take a connection", "host and port"]),
+        (at("tester:x", nobody, &name), relay, &["could not connect", "host and port"]),
         (at("tester:hunter2", port, &name), relay, &["user and password"]),
         (world.url.replace(&name, "nowhere"), relay, &["nowhere", "check its name"]),
-        (world.url.clone(), "relay --stream ordres", &["there is no stream ordres"]),
+        (world.url.clone(), "relay --stream ordres", &["stream ordres does not exist"]),
         (
             world.url.clone(),
             "relay --stream orders --table nothing",

@@ -96,10 +96,7 @@ fn every_stream_of_the_table_is_listed_under_its_name() {
     assert!(by_id.out.contains("java-1"), "{by_id:?}");
     let unknown = table.leases("--stream ordres");
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    assert!(
-        unknown.err.contains("ordres is none of them: there are clicks, orders"),
-        "{unknown:?}"
-    );
+    assert!(unknown.err.contains("ordres is not one of them (clicks, orders)"), "{unknown:?}");
 }
 
 #[test]
@@ -203,8 +200,8 @@ fn a_stream_that_the_table_does_not_have_is_not_consumed_from_it() {
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.err.contains(expected), "{words}: {}", ran.err);
     };
-    check("views --leases kcl:app", "the table app is for several streams, and views is none");
-    check("1:orders:5 --leases kcl:app", "1:orders:5 is none of them");
+    check("views --leases kcl:app", "the table app holds several streams, and views is not one");
+    check("1:orders:5 --leases kcl:app", "1:orders:5 is not one of them");
     check("1:orders:5 --leases memory", "give the stream as orders");
     let row = json!({
         "leaseKey": {"S": format!("{older}:shardId-000000000000")}, "streamName": {"S": older},
@@ -212,7 +209,7 @@ fn a_stream_that_the_table_does_not_have_is_not_consumed_from_it() {
         "checkpoint": {"S": "TRIM_HORIZON"}, "checkpointSubSequenceNumber": {"N": "0"},
     });
     table.stage.dynamodb("PutItem", &json!({"TableName": "app", "Item": row}));
-    check("views --leases kcl:app", "leases of 000000000000:views:1 are not those of the stream");
+    check("views --leases kcl:app", "leases of 000000000000:views:1 do not belong to the stream");
     let scan = table.stage.dynamodb("Scan", &json!({"TableName": "app"}));
     assert_eq!(scan["Count"], 4, "nothing was written: {scan}");
 }

@@ -157,7 +157,7 @@ fn what_a_doctor_says_of_a_worker_that_was_killed() {
     let mut well = None;
     until("a healthy application", || {
         let ran = stage.run(doctor, "");
-        let healthy = ran.code == Some(0) && ran.out.contains("2 held by living workers");
+        let healthy = ran.code == Some(0) && ran.out.contains("2 held by live workers");
         well = Some(ran);
         healthy
     });
@@ -264,8 +264,8 @@ fn tables_are_as_wide_as_the_terminal_and_no_line_of_them_wraps() {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(&at(100)[0]), ["shard", "state", "keys", "owner", "checkpoint", "lag"]);
     assert_eq!(words(&at(80)[0]), ["shard", "owner", "lag"]);
-    let row = "├─ shard-1  -      -    not read: its lease comes when shard-0 is done";
+    let row = "├─ shard-1  -      -    not read: lease created when shard-0 is done";
     assert_eq!(at(80)[2], row);
-    let row = "├─ shard-1  -      -    not read: its lease comes when shar…";
+    let row = "├─ shard-1  -      -    not read: lease created when shard-…";
     assert_eq!(at(60)[2], row);
 }

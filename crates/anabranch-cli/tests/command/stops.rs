@@ -5,7 +5,8 @@ use crate::stage::{CommandFixture, CommandResult, RunningCommand, program, until
 use std::process::Command;
 
 const CONSUME: &str = "consume orders --app a --leases sqlite:leases.db";
-const PARKS: &str = "consume orders --app a --leases sqlite:leases.db --park parked --attempts 1";
+const PARKS: &str =
+    "consume orders --app a --leases sqlite:leases.db --dead-letter parked --attempts 1";
 
 fn lines(count: usize) -> String {
     let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
@@ -52,8 +53,8 @@ fn nothing_is_put_aside_because_the_reader_closed_the_pipe() {
 fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
     let stage = CommandFixture::start(&["orders:1"]);
     stage.run("put orders", &lines(12)).ok();
-    // It is told to exit twice, can't be run once, and then exits by itself after each third
-    // record.
+    // The program is terminated twice, can't be executed once, and then exits by itself after every
+    // three records.
     let program = "echo x >> starts; case $(wc -l < starts) in \
                    1) read l; kill -TERM $$; sleep 9;; 2) read l; kill -HUP $$; sleep 9;; \
                    3) read l; exec ./missing;; \
@@ -99,7 +100,7 @@ fn a_record_that_is_broken_off_at_the_end_of_the_grace_is_named_and_comes_again(
     stage.run("put orders", &lines(1)).ok();
     // It neither answers nor reacts to signals, and starts a process that does not either.
     let program = "trap '' TERM INT HUP; echo > begun; (trap '' TERM; sleep 1000) & sleep 1000";
-    let running = with_program(&stage, &format!("{CONSUME} --grace 1s"), program);
+    let running = with_program(&stage, &format!("{CONSUME} --grace-period 1s"), program);
     until("the program", || !file(&stage, "begun").is_empty());
     let ran = running.stop();
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -125,7 +126,7 @@ fn a_reader_that_takes_nothing_does_not_hold_up_a_stop() {
         let ran = running.wait();
         assert_eq!(ran.code, Some(code), "{words}: {}", ran.err);
     };
-    ends(&format!("{CONSUME} --grace 1s"), 1);
+    ends(&format!("{CONSUME} --grace-period 1s"), 1);
     ends("tail orders --since trim", 0);
 }
 
@@ -206,7 +207,7 @@ fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
     until("the file", || stage.folder.path().join("copied").exists());
     std::thread::sleep(std::time::Duration::from_secs(2));
     let ran = running.stop().ok();
-    assert!(ran.err.contains("30 records of orders are in copied"), "{ran:?}");
+    assert!(ran.err.contains("copied 30 records of orders to copied"), "{ran:?}");
     assert_eq!(file(&stage, "copied").lines().count(), 30);
     // A copy without --follow had not reached the end. With it, some records have no place.
     stage.fault(&serde_json::json!({"effect": "Throttle", "operation": "PutRecords"}));
@@ -228,7 +229,8 @@ fn a_file_for_dead_letters_that_hangs_does_not_hold_up_the_end() {
     stage.run("put orders", &lines(1)).ok();
     let parked = std::fs::File::create(stage.folder.path().join("parked")).unwrap();
     parked.lock().unwrap();
-    let running = with_program(&stage, &format!("{PARKS} --grace 1s"), "echo > begun; exit 1");
+    let running =
+        with_program(&stage, &format!("{PARKS} --grace-period 1s"), "echo > begun; exit 1");
     until("the program", || !file(&stage, "begun").is_empty());
     // The append starts soon after.
     std::thread::sleep(std::time::Duration::from_secs(1));

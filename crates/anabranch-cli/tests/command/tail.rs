@@ -68,7 +68,7 @@ fn a_copy_through_a_file_keeps_every_key_in_order() {
     stage.split("orders");
     put(&stage, 50, 100);
     let ran = stage.run("cp stream:orders orders.jsonl", "").ok();
-    assert!(ran.err.contains("100 records of orders are in orders.jsonl"), "{ran:?}");
+    assert!(ran.err.contains("copied 100 records of orders to orders.jsonl"), "{ran:?}");
     stage.run("cp orders.jsonl stream:again", "").ok();
     stage.run("cp stream:orders stream:direct --aggregate", "").ok();
     for stream in ["again", "direct"] {

@@ -19,7 +19,7 @@ fn a_wrong_stream_is_answered_with_the_name_that_was_meant() {
     check(&stage.run("put ordres", ""), &["there is no stream ordres", "did you mean orders?"]);
     check(
         &stage.run("consume xyz --app a --leases memory", ""),
-        &["there is no stream xyz", "there are clicks, orders"],
+        &["there is no stream xyz", "existing streams: clicks, orders"],
     );
 }
 
@@ -62,7 +62,10 @@ fn options_that_make_no_sense_are_refused_before_anything_happens() {
         ("consume orders --app a --leases redis:x", &["sqlite:PATH"]),
         ("consume orders --app a --leases memory --since yesterday", &["10m", "trim"]),
         ("consume orders --app a --leases sqlite:no/such/folder.db", &["no folder"]),
-        ("consume orders --app a --leases memory --park /proc/parked", &["/proc/parked can't be"]),
+        (
+            "consume orders --app a --leases memory --dead-letter /proc/parked",
+            &["/proc/parked can't be"],
+        ),
         ("put orders --lines", &["--key"]),
         ("put orders nosuchfile", &["nosuchfile"]),
     ] {

@@ -33,7 +33,7 @@ impl Child {
             () = clock.sleep(exit_ms) => {}
         }
         let (shard, pid) = (self.shard.clone(), self.pid);
-        tracing::warn!(%shard, pid, "the child did not end within {exit_ms} ms: killed");
+        tracing::warn!(%shard, pid, "the child did not exit within {exit_ms} ms: killed");
         self.kill().await;
     }
 
@@ -42,7 +42,7 @@ impl Child {
     pub(crate) async fn release(mut self, messages: ShutdownMessages) -> Option<Self> {
         let Err(fault) = self.notify_lease_lost(messages).await else { return Some(self) };
         let (shard, pid) = (&*self.shard, self.pid);
-        tracing::warn!(shard, pid, "the child was not told that its lease is lost: {fault}");
+        tracing::warn!(shard, pid, "the child could not be notified of its lost lease: {fault}");
         self.kill().await;
         None
     }

@@ -76,7 +76,7 @@ impl Child {
         let not_started =
             |detail: String| ChildFault::NotStarted { command: settings.command.join(" "), detail };
         let Some((program, args)) = settings.command.split_first() else {
-            return Err(not_started("there is no program in it".to_owned()));
+            return Err(not_started("it names no program".to_owned()));
         };
         let mut command = Command::new(program);
         command.args(args).kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped());

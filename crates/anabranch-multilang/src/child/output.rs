@@ -103,7 +103,7 @@ impl OutputSource {
         }
         let shown: String = line.text.chars().take(2 * LOGGED_CHARS).collect();
         let cut = line.text.len() - shown.len() + line.cut;
-        let more = if cut > 0 { format!(" … and {cut} bytes more") } else { String::new() };
+        let more = if cut > 0 { format!(" … ({cut} more bytes)") } else { String::new() };
         tracing::info!(target: "anabranch::child", %shard, pid, from, "{shown}{more}");
     }
 }

@@ -101,39 +101,39 @@ async fn check_fault(script: &str, silence_ms: Option<u64>, expected: &str) {
 
 #[tokio::test]
 async fn a_child_that_breaks_the_protocol_is_at_fault() {
-    check_fault("exit 7", None, "it ended while asked for initialize (exit status: 7)").await;
-    check_fault("kill -9 $$", None, "it ended while asked for initialize (signal: 9 (SIGKILL))")
+    check_fault("exit 7", None, "the child exited during initialize (exit status: 7)").await;
+    check_fault("kill -9 $$", None, "the child exited during initialize (signal: 9 (SIGKILL))")
         .await;
     check_fault(
         r#"read -r line; echo '{"action":"status","responseFor":"processRecords"}'"#,
         None,
-        "asked for initialize, it answered \"processRecords\"",
+        "the child answered \"processRecords\" instead of initialize",
     )
     .await;
     check_fault(
         r#"read -r line; echo '{"action":"status"}'"#,
         None,
-        "asked for initialize, it answered nothing",
+        "the child answered nothing instead of initialize",
     )
     .await;
     // Half a message at the end does not count.
     check_fault(
         r#"read -r line; printf '{"action":"status","responseFor":"init'; exit 0"#,
         None,
-        "it ended while asked for initialize (exit status: 0)",
+        "the child exited during initialize (exit status: 0)",
     )
     .await;
     check_fault(
         "sleep 60",
         Some(300),
-        "it did not answer initialize within 1 s (timeoutInSeconds)",
+        "the child did not answer initialize within 1 s (timeoutInSeconds)",
     )
     .await;
     // A child that only prints counts as silent.
     check_fault(
         "while :; do echo noise; sleep 0.05; done",
         Some(1_000),
-        "it did not answer initialize within 1 s (timeoutInSeconds)",
+        "the child did not answer initialize within 1 s (timeoutInSeconds)",
     )
     .await;
 }
@@ -272,11 +272,12 @@ async fn a_checkpoint_that_was_being_written_when_the_lease_went_is_answered_bef
 async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
     for (batch, expected) in [
         ("sleep 0.3", None),
-        ("exit 4", Some("it ended while asked for processRecords (exit status: 4)")),
+        ("exit 4", Some("the child exited during processRecords (exit status: 4)")),
         (
             "sleep 60",
             Some(
-                "it was not done with processRecords 2000 ms after its lease was lost (childExitMillis)",
+                "the child did not finish processRecords within 2000 ms after its lease was lost \
+                 (childExitMillis)",
             ),
         ),
     ] {
@@ -331,8 +332,8 @@ async fn a_child_that_does_not_end_is_killed_and_reaped() {
 async fn a_wrapper_ends_with_all_that_it_started() {
     // One wrapper waits for its worker. The other exits first, and its worker keeps the pipes open.
     for (then, silence_ms, expected) in [
-        ("wait", 1_000, "it did not answer initialize within 1 s (timeoutInSeconds)"),
-        ("exit 7", 10_000, "it ended while asked for initialize (exit status: 7)"),
+        ("wait", 1_000, "the child did not answer initialize within 1 s (timeoutInSeconds)"),
+        ("exit 7", 10_000, "the child exited during initialize (exit status: 7)"),
     ] {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let note = folder.path().join("pid");

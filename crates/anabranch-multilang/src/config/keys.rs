@@ -26,13 +26,13 @@ const fn nothing(name: &'static str, why: &'static str) -> PropertyKey {
     PropertyKey { name, effect: KeySupport::Ignored(why) }
 }
 
-const NO_THREADS: &str = "there are no threads to count";
-const ON_DEMAND: &str = "the lease table is made with on-demand billing";
-const OWN_TABLES: &str = "no table is kept beside the lease table";
-const BY_COUNT: &str = "leases are shared by count, as in KCL 2.x";
-const NO_LEADER: &str = "a fleet in KCL 2.x's protocol has no leader that assigns leases";
-const BY_RETRY: &str = "calls that fail are tried again with growing pauses until they pass";
-const NO_MIGRATION: &str = "a table of KCL 3.x is taken over once nothing on it moves";
+const NO_THREADS: &str = "the daemon has no such thread pool";
+const ON_DEMAND: &str = "the lease table is created with on-demand billing";
+const OWN_TABLES: &str = "there is no table besides the lease table";
+const BY_COUNT: &str = "leases are balanced by count, as in KCL 2.x";
+const NO_LEADER: &str = "a fleet with KCL 2.x's protocol has no leader that assigns leases";
+const BY_RETRY: &str = "failed calls are retried with growing pauses until they succeed";
+const NO_MIGRATION: &str = "a table of KCL 3.x is taken over once nothing in it changes";
 const GATES: &str = "a child shard starts as soon as its parents' rows have ended";
 
 /// All known keys, in the order in which `--check-config` prints them.
@@ -63,14 +63,14 @@ pub const KEYS: &[PropertyKey] = &[
     honoured("leaseTableDeletionProtectionEnabled"),
     honoured("leaseTablePitrEnabled"),
     nothing("leaseAssignmentIntervalMillis", NO_LEADER),
-    nothing("cleanupLeasesUponShardCompletion", "rows of finished shards go by KCL's rule, always"),
     nothing(
-        "ignoreUnexpectedChildShards",
-        "a list that contradicts itself is read again, never followed",
+        "cleanupLeasesUponShardCompletion",
+        "rows of finished shards are always deleted by KCL's rule",
     ),
+    nothing("ignoreUnexpectedChildShards", "an inconsistent list of shards is always read again"),
     nothing("initialLeaseTableReadCapacity", ON_DEMAND),
     nothing("initialLeaseTableWriteCapacity", ON_DEMAND),
-    nothing("leaseTableScanTotalSegments", "the lease table is scanned in one piece"),
+    nothing("leaseTableScanTotalSegments", "the lease table is scanned in one segment"),
     nothing("maxLeaseRenewalThreads", NO_THREADS),
     nothing("listShardsBackoffTimeInMillis", BY_RETRY),
     nothing("maxListShardsRetryAttempts", BY_RETRY),
@@ -78,7 +78,7 @@ pub const KEYS: &[PropertyKey] = &[
     nothing("shardPrioritization", GATES),
     nothing(
         "skipShardSyncAtWorkerInitializationIfLeasesExist",
-        "the first list of shards is short, and is always made",
+        "the first list of shards is short, and is always requested",
     ),
     nothing("schedulerInitializationBackoffTimeMillis", BY_RETRY),
     nothing("clientVersionConfig", NO_MIGRATION),
@@ -125,11 +125,11 @@ pub const KEYS: &[PropertyKey] = &[
     nothing("fanoutConfig.maxDescribeStreamConsumerRetries", BY_RETRY),
     nothing("fanoutConfig.registerStreamConsumerRetries", BY_RETRY),
     nothing("fanoutConfig.retryBackoffMillis", BY_RETRY),
-    nothing("retryGetRecordsInSeconds", "each call has a time-out of its own"),
+    nothing("retryGetRecordsInSeconds", "each call has its own timeout"),
     nothing("maxGetRecordsThreadPool", NO_THREADS),
     nothing(
         "millisBehindLatestThresholdForReducedTps",
-        "an idle shard is read less often by itself",
+        "an idle shard is polled less often automatically",
     ),
     // Children.
     honoured("taskBackoffTimeMillis"),
@@ -141,10 +141,10 @@ pub const KEYS: &[PropertyKey] = &[
     honoured("shutdownMessages"),
     nothing("processingLanguage", "it only changes the user agent of Java's calls"),
     nothing("maxActiveThreads", NO_THREADS),
-    nothing("logWarningForTaskAfterMillis", "a shard that makes no progress is always reported"),
+    nothing("logWarningForTaskAfterMillis", "a shard without progress is always reported"),
     nothing(
         "validateSequenceNumberBeforeCheckpointing",
-        "a checkpoint is always checked against what was given",
+        "a checkpoint is always checked against the records given",
     ),
     // Metrics.
     honoured("metricsLevel"),

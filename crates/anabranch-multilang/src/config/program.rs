@@ -10,7 +10,8 @@ pub(super) fn trouble(command: &[String], path: Option<&OsStr>) -> Option<String
         return match kind(Path::new(program)) {
             Kind::Program => None,
             Kind::File => Some(format!(
-                "executableName: {program} is not executable: make it so, or say with what it is run"
+                "executableName: {program} is not executable: make it executable, or name its \
+                 interpreter"
             )),
             Kind::Nothing => Some(format!("executableName: there is no program {program}")),
         };
@@ -20,8 +21,10 @@ pub(super) fn trouble(command: &[String], path: Option<&OsStr>) -> Option<String
         return None;
     }
     let here = match kind(Path::new(program)) {
-        Kind::Program => format!("; say ./{program} for the one in this folder"),
-        Kind::File => format!("; say with what the one in this folder is run: python3 {program}"),
+        Kind::Program => format!("; use ./{program} for the one in this folder"),
+        Kind::File => {
+            format!("; for the one in this folder, name its interpreter: python3 {program}")
+        }
         Kind::Nothing => String::new(),
     };
     Some(format!("executableName: {program} is not in PATH{here}"))
@@ -86,8 +89,8 @@ mod tests {
         assert_eq!(
             trouble(&["Cargo.toml".to_owned()], None).as_deref(),
             Some(
-                "executableName: Cargo.toml is not in PATH; say with what the one in this folder is \
-             run: python3 Cargo.toml"
+                "executableName: Cargo.toml is not in PATH; for the one in this folder, name its \
+                 interpreter: python3 Cargo.toml"
             )
         );
     }

@@ -54,7 +54,7 @@ impl PropertyReader {
                 && before.value != entry.value
             {
                 reading.warn(format!(
-                    "line {}: {} stands on line {} too: the last one counts",
+                    "line {}: {} is also set on line {}: the last one is used",
                     entry.line, entry.key, before.line
                 ));
             }
@@ -73,7 +73,7 @@ impl PropertyReader {
             None if keys::BUILDERS.iter().any(|builder| key.starts_with(builder)) => {
                 self.warn(format!(
                     "line {line}: {name} has no effect: of the SDK's own settings only region and \
-                     endpointOverride are taken"
+                     endpointOverride are used"
                 ));
             }
             None => {
@@ -139,7 +139,7 @@ impl PropertyReader {
             }
             Some((number, line)) if number < least => {
                 self.warn(format!(
-                    "line {line}: {key} is {number}, and {least} is the least: {least} is used"
+                    "line {line}: {key} is {number}, below the minimum: {least} is used"
                 ));
                 self.show(key, least, ValueOrigin::Line(line));
                 least

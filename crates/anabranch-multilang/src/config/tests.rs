@@ -132,7 +132,7 @@ fn a_lease_store_can_be_chosen() {
 fn what_has_no_effect_and_what_is_unknown_is_named() {
     check_warning(
         "maxActiveThreads = 5",
-        "line 5: maxActiveThreads has no effect: there are no threads to count",
+        "line 5: maxActiveThreads has no effect: the daemon has no such thread pool",
     );
     check_warning(
         "failoverTimeMilis = 5",
@@ -142,12 +142,15 @@ fn what_has_no_effect_and_what_is_unknown_is_named() {
     check_warning(
         "kinesisClient.apiCallTimeout = 1",
         "line 5: kinesisClient.apiCallTimeout has no effect: of the SDK's own settings only region \
-         and endpointOverride are taken",
+         and endpointOverride are used",
     );
-    check_warning("streamName = b", "line 5: streamName stands on line 3 too: the last one counts");
+    check_warning(
+        "streamName = b",
+        "line 5: streamName is also set on line 3: the last one is used",
+    );
     check_warning(
         "idleTimeBetweenReadsInMillis = 100",
-        "line 5: idleTimeBetweenReadsInMillis is 100, and 200 is the least: 200 is used",
+        "line 5: idleTimeBetweenReadsInMillis is 100, below the minimum: 200 is used",
     );
 }
 

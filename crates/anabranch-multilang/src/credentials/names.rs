@@ -106,9 +106,9 @@ fn one(text: &str, warnings: &mut Vec<String>) -> Result<Provider, String> {
         | "KclSTSAssumeRoleSessionCredentialsProvider" => role(name, &args, warnings),
         "KclStaticCredentialsProvider" | "StaticCredentialsProvider" => keys(name, &args),
         "SystemPropertyCredentialsProvider" | "SystemPropertiesCredentialsProvider" => {
-            Err(format!("{name} reads properties of a JVM, and there is none"))
+            Err(format!("{name} reads JVM properties, and there is no JVM"))
         }
-        _ => Err(format!("{class} is a Java class that is not known here")),
+        _ => Err(format!("{class} is an unknown Java class")),
     }
 }
 
@@ -117,7 +117,9 @@ fn keys(name: &str, args: &[&str]) -> Result<Provider, String> {
         [key, secret] => (key, secret, None),
         [key, secret, token] => (key, secret, Some(*token)),
         _ => {
-            return Err(format!("{name} is given as {name}|KEY|SECRET or {name}|KEY|SECRET|TOKEN"));
+            return Err(format!(
+                "{name} must have the form {name}|KEY|SECRET or {name}|KEY|SECRET|TOKEN"
+            ));
         }
     };
     Ok(Provider::Static {
@@ -129,7 +131,7 @@ fn keys(name: &str, args: &[&str]) -> Result<Provider, String> {
 
 fn role(name: &str, args: &[&str], warnings: &mut Vec<String>) -> Result<Provider, String> {
     let [arn, session, options @ ..] = args else {
-        return Err(format!("{name} is given as {name}|ROLE_ARN|SESSION_NAME|externalId=…"));
+        return Err(format!("{name} must have the form {name}|ROLE_ARN|SESSION_NAME|externalId=…"));
     };
     let mut role = Role {
         arn: (*arn).to_owned(),
@@ -143,16 +145,17 @@ fn role(name: &str, args: &[&str], warnings: &mut Vec<String>) -> Result<Provide
             Some(("externalId", id)) => role.external_id = Some(id.to_owned()),
             Some(("endpointRegion", region)) => role.region = Some(region.to_owned()),
             Some(("endpoint", place)) => {
-                let (endpoint, region) = place
-                    .split_once('^')
-                    .ok_or_else(|| format!("{name}: endpoint={place} is given as endpoint=URL^REGION"))?;
-                let has_scheme = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+                let (endpoint, region) = place.split_once('^').ok_or_else(|| {
+                    format!("{name}: endpoint={place} must have the form endpoint=URL^REGION")
+                })?;
+                let has_scheme =
+                    endpoint.starts_with("http://") || endpoint.starts_with("https://");
                 let scheme = if has_scheme { "" } else { "https://" };
                 role.endpoint = Some(format!("{scheme}{endpoint}"));
                 role.region = Some(region.to_owned());
             }
             _ => warnings.push(format!(
-                "{name}: {option:?} is left out: there are externalId=, endpoint= and endpointRegion="
+                "{name}: {option:?} is ignored: use externalId=, endpoint= and endpointRegion="
             )),
         }
     }
@@ -244,7 +247,7 @@ mod tests {
     fn a_list_without_a_known_provider_is_refused_with_the_reasons() {
         for (text, part) in [
             ("", "DefaultCredentialsProvider"),
-            ("com.acme.Vault", "com.acme.Vault is a Java class"),
+            ("com.acme.Vault", "com.acme.Vault is an unknown Java class"),
             ("SystemPropertyCredentialsProvider", "JVM"),
             ("KclStaticCredentialsProvider|AKIA", "|KEY|SECRET"),
             ("StsAssumeRoleCredentialsProvider|arn", "|ROLE_ARN|SESSION_NAME"),

@@ -19,7 +19,8 @@ use std::error::Error;
 /// Error if no provider has credentials.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{key} gives no credentials ({detail}): set the variables, name a profile, or run where a role is attached"
+    "{key} yields no credentials ({detail}): set the variables, name a profile, or run where a \
+     role is attached"
 )]
 pub struct CredentialsUnavailable {
     /// Key of the properties file.

@@ -309,7 +309,7 @@ impl<'a> LeaderTerm<'a> {
                 }
                 RowVerdict::Park(why) => self.block_key(note, why).await?,
                 RowVerdict::Behind => {
-                    return Err(self.emit_failure("a key stands stopped".to_owned()));
+                    return Err(self.emit_failure("a key is stopped".to_owned()));
                 }
                 RowVerdict::Retry(why) => return Err(self.emit_failure(why)),
             }
@@ -364,7 +364,7 @@ impl<'a> LeaderTerm<'a> {
         self.relay.tell(RelayEvent::Lagging {
             table,
             rows: lag.rows,
-            ms: lag.ms,
+            age: lag.age,
             blocked_keys: parked,
         });
         Ok(())
@@ -417,7 +417,7 @@ fn record(row: &OutboxRow, format: RowFormat) -> Result<NewRecord, String> {
     };
     if bytes > FETCH_MAX_BYTES {
         return Err(format!(
-            "it has {bytes} bytes, and no stream takes more than {FETCH_MAX_BYTES}"
+            "it has {bytes} bytes, and no stream accepts more than {FETCH_MAX_BYTES}"
         ));
     }
     let data = match format {

@@ -77,7 +77,8 @@ impl LeaderTerm<'_> {
         let why = match closed.err().or(removed.err()) {
             Some(error) => error.to_string(),
             None if self.leaving.len() == 0 => "the stream did not answer in time".to_owned(),
-            None => "somebody else holds them, or the database will not let them go".to_owned(),
+            None => "other transactions have locked them, or the database refuses to remove them"
+                .to_owned(),
         };
         Err(RelayError::Left { table, rows, first, why })
     }

@@ -75,7 +75,7 @@ async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
     let relay = world.start(relay);
     let named = |event: &RelayEvent| {
         matches!(event, RelayEvent::Interrupted { error, .. }
-            if error.contains("took no row") && error.contains("AccessDeniedException"))
+            if error.contains("accepted no row") && error.contains("AccessDeniedException"))
     };
     relay.until("an interruption that names the refusal", named).await;
     assert_eq!(session.number("SELECT count(*) FROM outbox_parked").await, 0);

@@ -93,7 +93,7 @@ impl Recorder for MetricsRecorder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
+async fn lag_in_rows_and_seconds_sent_rows_and_blocked_keys_are_reported() {
     let Some(mut world) = RelayFixture::bare() else { return };
     let book = MetricsRecorder::default();
     metrics::set_global_recorder(book.clone()).unwrap();
@@ -110,7 +110,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
         .await;
     world.stage.fault(Operation::PutRecords, FaultEffect::Throttle, 1.0);
     let relay = world.start(world.relay());
-    book.until("parked_keys", |keys| (keys - 1.0).abs() < 0.1).await;
+    book.until("blocked_keys", |keys| (keys - 1.0).abs() < 0.1).await;
     // Rows of the blocked key wait for an operator, not for the relay, and do not count.
     book.until("lag_rows", |rows| (rows - 2.0).abs() < 0.1).await;
     book.until("lag_seconds", |seconds| (3_600.0..7_200.0).contains(&seconds)).await;
@@ -120,7 +120,7 @@ async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
     book.until("lag_seconds", |seconds| seconds < 0.1).await;
     session.run("UPDATE metered SET explicit_hash_key = NULL").await;
     anabranch_outbox::retry(&world.database(), &world.table, "a").await.unwrap().unwrap();
-    book.until("parked_keys", |keys| keys < 0.1).await;
+    book.until("blocked_keys", |keys| keys < 0.1).await;
     book.until("sent_rows_total", |rows| (rows - 4.0).abs() < 0.1).await;
     relay.stop().await.unwrap();
 }

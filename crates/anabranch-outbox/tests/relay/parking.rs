@@ -44,8 +44,8 @@ fn is_parked(event: &RelayEvent) -> bool {
 async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
     for (bad, word) in [
         (UnsendableRow::TooLarge, "bytes"),
-        (UnsendableRow::DataHuge, "no stream takes"),
-        (UnsendableRow::HeadersHuge, "no stream takes"),
+        (UnsendableRow::DataHuge, "no stream accepts"),
+        (UnsendableRow::HeadersHuge, "no stream accepts"),
         (UnsendableRow::KeyTooLong, "characters"),
         (UnsendableRow::KeyEmpty, "empty"),
         (UnsendableRow::HashKey, "12x"),

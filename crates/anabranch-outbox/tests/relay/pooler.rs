@@ -43,6 +43,6 @@ async fn a_pooler_whose_connections_are_all_in_use_is_refused_too() {
         let ended = tokio::time::timeout(FOUND_OUT, run).await;
         let refused = ended.unwrap_or_else(|_| panic!("relay {relay} runs behind the pooler"));
         let why = refused.unwrap_err().to_string();
-        assert!(why.contains("each transaction has another session"), "relay {relay}: {why}");
+        assert!(why.contains("each transaction runs in another session"), "relay {relay}: {why}");
     }
 }

@@ -66,7 +66,7 @@ fn read_answer(line: &str) -> ChildAnswer {
     } else if word.eq_ignore_ascii_case("fail") {
         let why = line[word.len()..].trim_start_matches(':').trim();
         ChildAnswer::Failed(if why.is_empty() {
-            "the program failed it".to_owned()
+            "the program answered fail without a reason".to_owned()
         } else {
             why.to_owned()
         })
@@ -168,7 +168,7 @@ impl RunningChild {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
-        let missing = || std::io::Error::other("it has no pipes");
+        let missing = || std::io::Error::other("the child process has no pipes");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         *leader.lock() = child.id();
@@ -264,7 +264,7 @@ impl RunningChild {
         let why = match end {
             ConversationEnd::Hung => {
                 self.kill().await;
-                let hung = "the program did not answer in time and was killed; it is started again";
+                let hung = "the program did not answer in time and was killed; restarting it";
                 NotDone::Failed(hung.to_owned())
             }
             // Answers to earlier records may still arrive.
@@ -276,7 +276,7 @@ impl RunningChild {
                 };
                 let _ = tokio::time::timeout(EXIT_TIMEOUT, rest).await;
                 self.wait_or_kill().await;
-                NotDone::Interrupted("the shard is no longer read here".to_owned())
+                NotDone::Interrupted("this worker no longer reads the shard".to_owned())
             }
             ConversationEnd::Closed => ended(self.wait_or_kill().await, self.waiting.has_answered),
         };
@@ -337,7 +337,11 @@ impl PendingAnswers {
             // The caller may be gone, with its lease.
             let _ = answer.send(result);
         } else {
-            print_note!("{}: {} (an answer to nothing)", short(shard), one_line(line));
+            print_note!(
+                "{}: {} (ignored: no record waits for an answer)",
+                short(shard),
+                one_line(line)
+            );
         }
     }
 }
@@ -351,9 +355,9 @@ const NOT_RUN: [i32; 2] = [126, 127];
 /// records and exits with success, as programs that restart themselves do, has not handled it.
 fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
     let Some(status) = status else {
-        return NotDone::ChildExited("the program ended (killed); it is started again".to_owned());
+        return NotDone::ChildExited("the program exited (killed); restarting it".to_owned());
     };
-    let why = format!("the program ended ({status}); it is started again");
+    let why = format!("the program exited ({status}); restarting it");
     // A shell returns the status of its last command.
     let of_shell = status.code().and_then(|code| code.checked_sub(128));
     let told = status.signal().or(of_shell).is_some_and(|number| TOLD_TO_END.contains(&number));
@@ -484,7 +488,7 @@ mod tests {
         check("ok", ChildAnswer::Done);
         check(" OK\r", ChildAnswer::Done);
         check("fail: no such customer: 7", ChildAnswer::Failed("no such customer: 7".to_owned()));
-        check("fail", ChildAnswer::Failed("the program failed it".to_owned()));
+        check("fail", ChildAnswer::Failed("the program answered fail without a reason".to_owned()));
         check("failing over", ChildAnswer::Print);
         check("okay", ChildAnswer::Print);
         check("", ChildAnswer::Print);

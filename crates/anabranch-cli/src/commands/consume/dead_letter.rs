@@ -40,21 +40,25 @@ impl FromStr for DeadLetterPlace {
                 !place.is_empty() && !table.is_empty() && !table.contains(['@', '/', ':'])
             });
             let parts = parts.map(|(place, table)| (place.to_owned(), table.to_owned()));
-            parts.ok_or_else(|| format!("a table is named behind a #, such as {example}"))
+            parts.ok_or_else(|| {
+                format!("the table name is missing: append it after a #, such as {example}")
+            })
         };
         match text.split_once(':') {
-            Some(("stream", "")) => Err("a stream has a name: stream:NAME".to_owned()),
+            Some(("stream", "")) => Err("the stream name is missing: give stream:NAME".to_owned()),
             Some(("stream", name)) => Ok(Self::Stream(name.into())),
             Some(("sqlite", rest)) => {
-                let (path, table) = table(rest, "sqlite:parked.db#orders_parked")?;
+                let (path, table) = table(rest, "sqlite:dead-letters.db#orders")?;
                 Ok(Self::Sqlite(path.into(), table))
             }
             Some(("postgres" | "postgresql", rest)) => {
                 let url = if rest.starts_with("//") { text } else { rest };
-                let (url, table) = table(url, "postgres://me@db/shop#orders_parked")?;
+                let (url, table) = table(url, "postgres://me@db/shop#dead_letters")?;
                 Ok(Self::Postgres(url, table))
             }
-            _ if text.is_empty() => Err("a file has a name".to_owned()),
+            _ if text.is_empty() => Err("the place is empty: give a file, sqlite:PATH#TABLE, \
+                                         postgres:URL#TABLE or stream:NAME"
+                .to_owned()),
             _ => Ok(Self::File(text.into())),
         }
     }
@@ -81,7 +85,8 @@ impl DeadLetterPlace {
     ) -> Result<DeadLetterQueue, CommandFailure> {
         let into_itself = || {
             CommandFailure::usage(format!(
-                "records of {stream} would be put aside in {stream} itself, and come again for ever"
+                "{stream} can't hold its own dead letters, because they would be read again \
+                 forever: choose another place"
             ))
         };
         match self {
@@ -90,7 +95,7 @@ impl DeadLetterPlace {
                 if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
                     let folder = folder.display();
                     return Err(CommandFailure::usage(format!(
-                        "there is no folder {folder}: make it first"
+                        "there is no folder {folder}: create it first"
                     )));
                 }
                 if path.is_dir() {
@@ -99,9 +104,7 @@ impl DeadLetterPlace {
                     )));
                 }
                 try_to_write(path, folder.unwrap_or(Path::new("."))).map_err(|error| {
-                    CommandFailure::usage(format!(
-                        "{self} can't be used for parked records: {error}"
-                    ))
+                    CommandFailure::usage(format!("{self} can't be used for dead letters: {error}"))
                 })?;
                 Ok(DeadLetterFile::new(path).into())
             }
@@ -136,8 +139,8 @@ impl DeadLetterPlace {
             Self::Sqlite(path, table) => sqlite(path, table, false).await.map(Some),
             Self::Postgres(url, table) => postgres(url, table).await.map(Some),
             Self::Stream(stream) => Err(CommandFailure::usage(format!(
-                "what was put aside in stream {stream} is redriven by a consumer of it: `anabranch \
-                 consume {stream} --parked --app NAME --exec CMD`"
+                "dead letters in stream {stream} are redriven by a consumer of that stream: \
+                 `anabranch consume {stream} --from-dead-letter --app NAME --exec CMD`"
             ))),
         }
     }
@@ -159,10 +162,7 @@ async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue,
         .disable_statement_logging();
     let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.map_err(|error| {
-        CommandFailure::usage(format!(
-            "{} can't be used for parked records: {error}",
-            path.display()
-        ))
+        CommandFailure::usage(format!("{} can't be used for dead letters: {error}", path.display()))
     })?;
     DeadLetterTable::sqlite(pool, table).map(Into::into).map_err(CommandFailure::usage)
 }
@@ -171,7 +171,7 @@ async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, CommandFail
     // Messages must not contain the URL, which may include a password.
     let wrong = |error: sqlx::Error| {
         CommandFailure::usage(format!(
-            "the database for parked records can't be used: {error}; its address reads \
+            "the database for dead letters can't be used: {error}; its URL has the form \
              postgres://user:password@host:port/database"
         ))
     };
@@ -203,10 +203,12 @@ mod tests {
             "postgres:postgres://me:s%23@db/shop#p",
             Ok(DeadLetterPlace::Postgres(url(), table())),
         );
-        check("stream:", Err("a stream has a name: stream:NAME"));
-        let behind = "a table is named behind a #, such as sqlite:parked.db#orders_parked";
+        check("stream:", Err("the stream name is missing: give stream:NAME"));
+        let behind = "the table name is missing: append it after a #, such as \
+                      sqlite:dead-letters.db#orders";
         check("sqlite:a.db", Err(behind));
-        let behind = "a table is named behind a #, such as postgres://me@db/shop#orders_parked";
+        let behind = "the table name is missing: append it after a #, such as \
+                      postgres://me@db/shop#dead_letters";
         check("postgres://me@db/shop", Err(behind));
         check("postgres://me:a#b@db/shop", Err(behind));
     }

@@ -15,7 +15,7 @@ const WAITING: usize = 1_024;
 /// Time for children to exit after their input ended.
 const CHILDREN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Error for a record that came too late for its child.
-const GONE: &str = "the program ended before it was given the record";
+const GONE: &str = "the program exited before it received the record";
 /// Time to wait for a stop signal after a child has exited: a service manager may have signalled
 /// both, as it does for all processes of a service.
 const SIGNAL_GRACE: Duration = Duration::from_millis(200);

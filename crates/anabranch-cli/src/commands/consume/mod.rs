@@ -35,18 +35,19 @@ const MOST_MS: u64 = 86_400_000;
 /// Options of `anabranch consume`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-With --exec, a shell runs CMD once for each shard. It reads one JSON object a line: shard, sequence, \
-sub, key, data (or data_base64, for bytes that are no text) and arrived; and answers each, in order, \
-with a line `ok` or `fail: why`. What it fails comes again, with growing pauses. A child that ends is \
-started again; one that does not answer for --timeout is killed. Other lines that it prints are \
-passed on to standard error.
+With --exec, a shell runs CMD once for each shard. CMD reads one JSON object per line: shard, \
+sequence, sub, key, data (or data_base64, for bytes that are not UTF-8) and arrived. It answers \
+each, in order, with a line `ok` or `fail: why`. Failed records are retried with growing pauses. A \
+child that exits is restarted; one that does not answer within --timeout is killed and restarted. \
+Its other output lines are printed on standard error.
 
-Without --exec records are printed, and what was written is done.
+Without --exec, records are printed, and printed records are done.
 
-Run it as often as you like: all that share --app and --leases share the shards. SIGTERM, Ctrl-C and a \
-closed terminal stop it in order; nothing comes twice then.
+Run several: all processes with the same --app and --leases share the shards. SIGTERM, Ctrl-C and \
+a closed terminal stop the command gracefully, without duplicates.
 
-What a stop, a closed pipe or a program that is told to end leaves undone is never put aside by --park.")]
+Records left undone by a stop, a closed pipe or a program that a signal ended never become dead \
+letters.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct ConsumeOptions {
     /// Stream name; in a KCL table for several streams also account:stream:epoch
@@ -74,22 +75,23 @@ pub(crate) struct ConsumeOptions {
     timeout: Duration,
     /// Dead-letter queue for records that failed --attempts times: a file, sqlite:PATH#TABLE,
     /// postgres:URL#TABLE or stream:NAME; without it, they are retried forever
-    #[arg(long, value_name = "PLACE")]
-    park: Option<DeadLetterPlace>,
+    #[arg(long, value_name = "PLACE", visible_alias = "park")]
+    dead_letter: Option<DeadLetterPlace>,
     /// Attempts before a record goes to the dead-letter queue
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "park")]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "dead_letter")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
-    /// Unwrap dead letters that `--park stream:NAME` wrote: the stream holds them, and the program
-    /// gets the original records
-    #[arg(long)]
-    parked: bool,
+    /// Read a stream of dead letters, written by `--dead-letter stream:NAME`, and pass on the
+    /// original records
+    #[arg(long, visible_alias = "parked")]
+    from_dead_letter: bool,
     /// Silence after which other workers take this worker's shards
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     lease_time: Duration,
     /// Grace period at shutdown for records in progress; the rest is interrupted and redelivered
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
-    grace: Duration,
+    #[arg(long, value_name = "TIME", default_value = "20s", visible_alias = "grace")]
+    #[arg(value_parser = humantime::parse_duration)]
+    grace_period: Duration,
     /// Print records as JSON objects
     #[arg(long, conflicts_with = "exec")]
     json: bool,
@@ -114,7 +116,7 @@ pub(crate) async fn run(
     } else {
         aws.check_before_reading(&stream).await?
     };
-    let park = match &options.park {
+    let dead_letters = match &options.dead_letter {
         Some(place) => Some(place.open(&aws, (&stream, &summary)).await?),
         None => None,
     };
@@ -127,10 +129,10 @@ pub(crate) async fn run(
     let exec = |command: &String| Exec::new(command, options.timeout).until(asked.token.clone());
     let children = options.exec.as_ref().map(exec);
     let form = if options.json { LineFormat::Json } else { LineFormat::Plain };
-    let parked = options.parked;
+    let unwrap = options.from_dead_letter;
     let outlet = match &children {
-        Some(children) => RecordSink::Exec { children: children.clone(), parked },
-        None => RecordSink::Print { printer: printer.clone(), form, parked },
+        Some(children) => RecordSink::Exec { children: children.clone(), unwrap },
+        None => RecordSink::Print { printer: printer.clone(), form, unwrap },
     };
     let mut consumer = Consumer::new(stream, options.app.as_str())
         .with_kinesis(aws.kinesis)
@@ -141,7 +143,7 @@ pub(crate) async fn run(
         .with_events(events(children.clone(), options.verbose))
         .with_settings(|settings| {
             settings.lease_time = Duration::from_millis(millis(options.lease_time));
-            settings.grace_period = Duration::from_millis(millis(options.grace));
+            settings.grace_period = Duration::from_millis(millis(options.grace_period));
             // The watchdog must fire after the program's own timeout.
             let limit_ms = millis(options.timeout).saturating_mul(2).min(MOST_MS);
             settings.watchdog.handler_ms = settings.watchdog.handler_ms.max(limit_ms);
@@ -149,7 +151,7 @@ pub(crate) async fn run(
     if options.fan_out {
         consumer = consumer.with_fan_out();
     }
-    if let Some(to) = park {
+    if let Some(to) = dead_letters {
         consumer = consumer.on_error(OnError::DeadLetter { attempts: options.attempts, to });
     }
     let (stop, force) = (crate::signals::wait_for_signal(1)?, crate::signals::wait_for_signal(2)?);
@@ -169,7 +171,7 @@ pub(crate) async fn run(
     };
     if let Some(children) = children {
         let forced = matches!(ended, Err(RunError::Forced));
-        let patience = if forced { Duration::ZERO } else { asked.grace_left(options.grace) };
+        let patience = if forced { Duration::ZERO } else { asked.grace_left(options.grace_period) };
         children.close(patience).await;
     }
     drop(printer);

@@ -2,7 +2,7 @@
 
 use super::exec::Exec;
 use crate::line;
-use crate::printer::{NOBODY_READS, Printer};
+use crate::printer::{Printer, STDOUT_CLOSED};
 use anabranch::consumer::{DeadLetter, Handler, HandlerError, Interrupted};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
@@ -14,15 +14,15 @@ pub(crate) enum RecordSink {
     /// The child of the record's shard, which answers.
     Exec {
         children: Exec,
-        /// True if the stream holds dead letters.
-        parked: bool,
+        /// True if the stream holds dead letters, from which the original records are taken.
+        unwrap: bool,
     },
     /// Standard output.
     Print {
         printer: Printer,
         form: LineFormat,
-        /// True if the stream holds dead letters.
-        parked: bool,
+        /// True if the stream holds dead letters, from which the original records are taken.
+        unwrap: bool,
     },
     /// A file to which other processes append too, with one write per record.
     Append {
@@ -48,15 +48,15 @@ impl LineFormat {
     /// Formats a record, which is unwrapped if the stream holds dead letters.
     fn line_of(
         self,
-        parked: bool,
+        unwrap: bool,
         shard: &LeaseKey,
         record: &UserRecord,
     ) -> Result<String, HandlerError> {
-        if !parked {
+        if !unwrap {
             return Ok(self.line(shard, record));
         }
-        let parked = DeadLetter::of(record)?;
-        Ok(self.line(&parked.shard, &parked.record))
+        let letter = DeadLetter::of(record)?;
+        Ok(self.line(&letter.shard, &letter.record))
     }
 
     /// Formats a record.
@@ -84,19 +84,19 @@ impl Handler for RecordSink {
         records: &[UserRecord],
     ) -> Result<(), HandlerError> {
         match self {
-            Self::Exec { children, parked } => {
+            Self::Exec { children, unwrap } => {
                 for record in records {
-                    let line = LineFormat::Json.line_of(*parked, shard, record)?;
+                    let line = LineFormat::Json.line_of(*unwrap, shard, record)?;
                     children.send(&shard.shard, line).await?;
                 }
                 Ok(())
             }
-            Self::Print { printer, form, parked } => {
-                let lines = records.iter().map(|record| form.line_of(*parked, shard, record));
+            Self::Print { printer, form, unwrap } => {
+                let lines = records.iter().map(|record| form.line_of(*unwrap, shard, record));
                 let text: String = lines.collect::<Result<_, _>>()?;
                 // The records are not at fault. The command is about to end.
                 let printed = printer.print(text).await;
-                printed.map_err(|_| Interrupted::because(NOBODY_READS).into())
+                printed.map_err(|_| Interrupted::because(STDOUT_CLOSED).into())
             }
             Self::Append { file, line } => {
                 for record in records {

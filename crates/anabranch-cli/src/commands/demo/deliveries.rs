@@ -96,7 +96,7 @@ impl DeliveryLog {
         for line in whole.lines() {
             let entry = DeliveryLogEntry::read(line);
             let entry = entry.ok_or_else(|| {
-                CommandFailure::result(format!("a record that nobody put was delivered: {line}"))
+                CommandFailure::result(format!("a record that was never put was delivered: {line}"))
             })?;
             if let DeliveryLogEntry::Delivered { item, shard, worker, .. } = &entry
                 && log.distinct.insert(*item)

@@ -41,10 +41,10 @@ const NAME: &str = "demo";
 /// Options of `anabranch demo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-It runs on this machine alone: a local stream, three worker processes that share its shards, and a \
-producer that keeps every key in order. Shards are split and merged while records flow, one worker is \
-stopped in order and replaced, and one is killed. The verdict compares what was accepted with what \
-was delivered. Exit code 1 if a guarantee was broken.")]
+The demo runs on this machine only: a local stream, three worker processes that share its shards, \
+and a producer that keeps every key in order. Shards are split and merged while records flow, one \
+worker is stopped gracefully and replaced, and one is killed. The verdict compares the accepted \
+records with the delivered ones. Exit code 1 if a guarantee was broken.")]
 pub(crate) struct DemoOptions {
     /// Duration of the puts, in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=3600))]
@@ -64,8 +64,11 @@ pub(crate) struct DemoOptions {
 pub(crate) async fn run(options: DemoOptions) -> Result<(), CommandFailure> {
     let stop = crate::signals::wait_for_signal(1)?;
     let folder = tempfile::Builder::new().prefix("anabranch-demo-").tempdir();
-    let folder =
-        folder.map_err(|error| CommandFailure::usage(format!("no folder to work in: {error}")))?;
+    let folder = folder.map_err(|error| {
+        CommandFailure::usage(format!(
+            "no temporary folder can be created: {error}; choose another place with TMPDIR"
+        ))
+    })?;
     let local = Local::start().await.map_err(CommandFailure::usage)?;
     let stream = Arc::new(DemoStream::new(&local.sdk_config(), NAME));
     // Workers are killed when `DemoWorkers` is dropped, whatever ends the demo.
@@ -93,7 +96,7 @@ async fn perform(
     let put = Arc::new(PutLog::default());
     let mut view = DemoView::new(crate::output::is_screen());
     view.log(&format!(
-        "{SHARDS} shards, 3 workers, {} keys, {} records a second for {} s",
+        "{SHARDS} shards, 3 workers, {} keys, {} records per second for {} s",
         options.keys, options.rate, options.seconds
     ));
     for _ in 0..3 {
@@ -113,7 +116,7 @@ async fn perform(
             failed = watching => return Err(failed),
         }
     };
-    view.log(&format!("all put: {} records; waiting for the last of them", put.accepted().len()));
+    view.log(&format!("all {} records put; waiting for the last deliveries", put.accepted().len()));
     wait_for_the_rest(&scene, &mut view).await?;
     fleet.stop_all().await?;
     deliveries.read()?;
@@ -145,7 +148,8 @@ async fn watch(
                     return failure;
                 }
                 if output::is_unread() {
-                    return CommandFailure::result("nobody reads any more, so there is no verdict");
+                    return CommandFailure::result("standard output was closed, so there is no \
+                                                   verdict");
                 }
             }
         }

@@ -67,7 +67,7 @@ pub(super) async fn run(
                 let at_ms = clock.now_ms();
                 fleet.stop(&name).await?;
                 let next = fleet.start_worker()?;
-                tell(format!("{name} has stopped in order; {next} starts in its place")).await;
+                tell(format!("{name} stopped gracefully; {next} replaces it")).await;
                 told.after_stop_ms = handed_over(scene, &clock, &shards, &name, at_ms).await;
             }
             ScriptStep::KillOne => {

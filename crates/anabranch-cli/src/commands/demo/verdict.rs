@@ -84,7 +84,7 @@ impl fmt::Display for DemoVerdict {
             ("lost", self.lost),
             ("out of order", self.out_of_order),
             ("duplicates without a crash", self.duplicates),
-            ("repeated after the kill", self.repeated),
+            ("duplicates after the kill", self.repeated),
             ("splits and merges", self.told.reshards),
         ];
         for (what, count) in rows {
@@ -92,7 +92,7 @@ impl fmt::Display for DemoVerdict {
         }
         let times = [
             ("hand-over after the stop", self.told.after_stop_ms),
-            ("take-over after the kill", self.told.after_kill_ms),
+            ("takeover after the kill", self.told.after_kill_ms),
         ];
         for (what, ms) in times {
             let ms = ms.map_or_else(|| "not seen".to_owned(), time_spec::span);

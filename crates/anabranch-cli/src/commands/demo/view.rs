@@ -79,7 +79,7 @@ impl DemoView {
         self.last = (delivered, now_ms);
         self.looks += 1;
         let status = format!(
-            "{put} put, {delivered} delivered, {} behind, {rate} a second",
+            "{put} put, {delivered} delivered, {} behind, {rate} per second",
             put.saturating_sub(delivered)
         );
         if !self.live {

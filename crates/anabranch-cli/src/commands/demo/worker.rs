@@ -47,7 +47,9 @@ pub(crate) async fn run(options: DemoWorkerOptions) -> Result<(), CommandFailure
         std::process::exit(1);
     });
     let file = OpenOptions::new().append(true).open(&options.log);
-    let file = Arc::new(file.map_err(|error| CommandFailure::usage(format!("the log: {error}")))?);
+    let file = Arc::new(
+        file.map_err(|error| CommandFailure::usage(format!("the log can't be opened: {error}")))?,
+    );
     let connection = ConnectionSettings::at(&options.at);
     let kinesis = connection.aws().await?.kinesis;
     let leases = connection.store(&StoreAddress::Sqlite(options.rows), &options.stream).await?;

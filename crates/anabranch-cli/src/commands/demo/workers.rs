@@ -52,7 +52,7 @@ impl DemoWorkers {
         self.started += 1;
         let name = format!("worker-{}", self.started);
         let program = std::env::current_exe().map_err(|error| {
-            CommandFailure::usage(format!("this program can't be found: {error}"))
+            CommandFailure::usage(format!("the path of this program is unknown: {error}"))
         })?;
         let mut child = Command::new(program)
             .args(["demo-worker", "--name", &name, "--stream", NAME, "--at", &self.endpoint])
@@ -138,7 +138,7 @@ impl DemoWorkers {
                 return Ok(());
             }
             if let Some(name) = self.exited_worker()? {
-                return Err(CommandFailure::result(format!("{name} ended by itself")));
+                return Err(CommandFailure::result(format!("{name} exited unexpectedly")));
             }
             tokio::time::sleep(pause).await;
         }
@@ -188,7 +188,7 @@ async fn stopped(name: &str, mut child: Child) -> Result<(), CommandFailure> {
     match tokio::time::timeout(STOP, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => {
-            Err(CommandFailure::result(format!("{name} did not stop in order: {status}")))
+            Err(CommandFailure::result(format!("{name} did not stop gracefully: {status}")))
         }
         Ok(Err(error)) => Err(CommandFailure::result(error)),
         Err(_) => Err(CommandFailure::result(format!("{name} did not stop within {STOP:?}"))),

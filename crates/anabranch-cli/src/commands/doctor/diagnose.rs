@@ -65,7 +65,7 @@ fn of_stream(facts: &DoctorFacts) -> Vec<Finding> {
     if facts.summary.ignores_keys {
         found.push(problem(
             "ignores-keys",
-            format!("{stream} spreads records whatever their keys, so no key keeps its order"),
+            format!("{stream} ignores partition keys, so no key keeps its order"),
             "its distribution is AUTO".to_owned(),
             "set the stream's distribution to USER_PARTITION_KEY".to_owned(),
         ));
@@ -83,9 +83,11 @@ fn of_stream(facts: &DoctorFacts) -> Vec<Finding> {
     {
         found.push(problem(
             "recreated",
-            format!("{stream} was deleted and created again; its checkpoints are of the old one"),
             format!(
-                "it was created {}, and the application knows one of {}",
+                "{stream} was deleted and created again; the checkpoints belong to the old stream"
+            ),
+            format!(
+                "it was created at {}, and the application's stream at {}",
                 time_spec::text(facts.summary.created_ms),
                 time_spec::text(known.created_ms)
             ),
@@ -95,8 +97,8 @@ fn of_stream(facts: &DoctorFacts) -> Vec<Finding> {
     if let Some(count) = facts.fan_out.filter(|count| *count >= FAN_OUT_LIMIT) {
         found.push(noted(
             "fan-out-full",
-            format!("{stream} takes no more fan-out consumers"),
-            format!("{count} are registered, and a stream takes {FAN_OUT_LIMIT}"),
+            format!("{stream} accepts no more fan-out consumers"),
+            format!("{count} are registered, and the limit is {FAN_OUT_LIMIT}"),
             format!(
                 "aws kinesis deregister-stream-consumer --stream-arn {} --consumer-name NAME",
                 facts.summary.arn
@@ -124,9 +126,15 @@ fn of_changes(facts: &DoctorFacts) -> Vec<Finding> {
     for left in &facts.unfinished {
         found.push(problem(
             "unfinished-change",
-            "a command that changes leases has not come to its end".to_owned(),
-            format!("it began {} and left its row", time_spec::text(left.began_ms)),
-            format!("unless it still runs, run it again before workers start: {}", left.command),
+            "a command that changes leases has not finished".to_owned(),
+            format!(
+                "it began at {}, and its marker row still exists",
+                time_spec::text(left.began_ms)
+            ),
+            format!(
+                "unless it is still running, run it again before workers start: {}",
+                left.command
+            ),
         ));
     }
     for shard in facts.lineage.open_shards() {
@@ -134,8 +142,8 @@ fn of_changes(facts: &DoctorFacts) -> Vec<Finding> {
             let words = format!("reset --shard {} --to trim --yes", shard.id);
             found.push(problem(
                 "ended-too-early",
-                format!("nobody reads {} any more, and records still arrive there", shard.id),
-                "its lease says SHARD_END, and the stream says that it is open".to_owned(),
+                format!("{} is no longer read, but records still arrive there", shard.id),
+                "its lease says SHARD_END, but the stream says that it is open".to_owned(),
                 format!("{} (or --to TIME, or restore a snapshot)", facts.leases_command(&words)),
             ));
         }
@@ -151,10 +159,10 @@ fn of_holes(facts: &DoctorFacts) -> Vec<Finding> {
     hole.map(|shard| {
         problem(
             "hole",
-            format!("nobody reads {}, and nobody will", shard.id),
+            format!("{} is not read, and no worker will read it", shard.id),
             "it is open, it has no lease, and no lease of an ancestor is unfinished".to_owned(),
             format!(
-                "{} (a running worker of this library repairs it by itself)",
+                "{} (a running worker of this library repairs it automatically)",
                 facts.leases_command(&format!("reset --shard {} --to trim --yes", shard.id))
             ),
         )
@@ -173,8 +181,8 @@ fn of_owners(facts: &DoctorFacts) -> Vec<Finding> {
         if !beats {
             found.push(problem(
                 "dead-owner",
-                format!("{shard} belongs to a worker that shows no sign of life"),
-                format!("the heart of {owner} stood still for {watched}"),
+                format!("{shard} belongs to a worker that sends no heartbeats"),
+                format!("no heartbeat from {owner} for {watched}"),
                 format!(
                     "start a worker, which takes it over, or: {}",
                     facts.leases_command(&format!("release {shard} --yes"))
@@ -186,7 +194,7 @@ fn of_owners(facts: &DoctorFacts) -> Vec<Finding> {
     if facts.beats.is_empty() && facts.workers.is_empty() && unfinished > 0 {
         found.push(problem(
             "no-worker",
-            format!("no worker of {app} is there"),
+            format!("no worker of {app} is running"),
             format!("none of {unfinished} unfinished leases has an owner"),
             format!(
                 "start one, such as: anabranch consume {} --app {}{}",
@@ -200,9 +208,10 @@ fn of_owners(facts: &DoctorFacts) -> Vec<Finding> {
         if !row.is_ended() && !facts.lineage.names(id) {
             found.push(problem(
                 "lost-shard",
-                format!("{id} is past retention, and was not read to its end"),
+                format!("{id} expired before it was read to its end"),
                 format!("the stream no longer lists it, and its checkpoint is {}", row.checkpoint),
-                "what it held is lost; a running worker ends the lease and goes on with its heirs"
+                "its unread records are lost; a running worker ends the lease and continues with \
+                 the child shards"
                     .to_owned(),
             ));
         }
@@ -217,7 +226,7 @@ fn of_lags(facts: &DoctorFacts) -> Vec<Finding> {
         match lag {
             LeaseLag::Trimmed => found.push(problem(
                 "trimmed",
-                format!("records of {shard} were deleted before they were read"),
+                format!("records of {shard} expired before they were read"),
                 "the record at its checkpoint is past the retention period".to_owned(),
                 facts.leases_command(&format!("reset --shard {shard} --to trim --yes")),
             )),
@@ -226,9 +235,9 @@ fn of_lags(facts: &DoctorFacts) -> Vec<Finding> {
             {
                 found.push(problem(
                     "retention-near",
-                    format!("records of {shard} are about to be deleted unread"),
+                    format!("records of {shard} are about to expire unread"),
                     format!(
-                        "it is {} behind, and records are kept for {}",
+                        "it is {} behind, and the retention is {}",
                         time_spec::span(*ms),
                         time_spec::span(retention_ms)
                     ),
@@ -242,9 +251,9 @@ fn of_lags(facts: &DoctorFacts) -> Vec<Finding> {
             }
             LeaseLag::Unknown(why) => found.push(noted(
                 "lag-unknown",
-                format!("how far {shard} is behind can't be told"),
+                format!("the lag of {shard} is unknown"),
                 why.clone(),
-                "try again; a throttle passes".to_owned(),
+                "try again; throttling is temporary".to_owned(),
             )),
             _ => {}
         }
@@ -262,7 +271,7 @@ fn of_hand_overs(facts: &DoctorFacts) -> Vec<Finding> {
             found.push(problem(
                 "orphaned-hand-over",
                 format!("the hand-over of {id} waits for a worker that is gone"),
-                format!("{taker} asked for it and has no row, and its owner does not beat"),
+                format!("{taker} requested it and has no row, and its owner sends no heartbeats"),
                 facts.leases_command(&format!("release {id} --yes")),
             ));
         }
@@ -276,9 +285,9 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
     for (key, owner) in &kcl.orphaned {
         found.push(problem(
             "orphaned-hand-over",
-            format!("the hand-over of {key} is stuck, so nobody reads it"),
+            format!("the hand-over of {key} is stuck, so no worker reads it"),
             format!(
-                "its row has checkpointOwner {owner} and its counter stood still for {}",
+                "its row has checkpointOwner {owner}, and its counter did not change for {}",
                 time_spec::span(facts.watched_ms)
             ),
             format!(
@@ -292,7 +301,7 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
         && !moved
     {
         let evidence = format!(
-            "the lock of {} stood still for {}, and is good for {}",
+            "the lock of {} did not change for {}, and is valid for {}",
             leader.owner,
             time_spec::span(facts.watched_ms),
             time_spec::span(leader.lock_ms)
@@ -302,11 +311,11 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
              (KCL 3.0 to 3.4: table {0}-CoordinatorState, key attribute \"key\")",
             kcl.table
         );
-        let what = "the leader of this KCL 3.x fleet shows no sign of life".to_owned();
+        let what = "the leader of this KCL 3.x fleet sends no heartbeats".to_owned();
         if facts.watched_ms >= leader.lock_ms {
             found.push(problem("dead-leader", what, evidence, mend));
         } else {
-            let sure = format!("look again with --watch {} s; then {mend}", leader.lock_ms / 1_000);
+            let sure = format!("run again with --watch {}s; then {mend}", leader.lock_ms / 1_000);
             found.push(noted("silent-leader", what, evidence, sure));
         }
     }
@@ -314,9 +323,9 @@ fn of_kcl(facts: &DoctorFacts) -> Vec<Finding> {
         found.push(problem(
             "unreadable-row",
             format!("the row {key} can't be read"),
-            "it lacks what a lease has, or holds something else".to_owned(),
+            "it lacks required attributes, or has invalid ones".to_owned(),
             format!(
-                "look at it: aws dynamodb get-item --table-name {} --key \
+                "inspect it: aws dynamodb get-item --table-name {} --key \
                  '{{\"leaseKey\":{{\"S\":\"{key}\"}}}}'",
                 kcl.table
             ),

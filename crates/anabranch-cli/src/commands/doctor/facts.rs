@@ -76,7 +76,7 @@ impl DoctorFacts {
         let owned = self.beats.values().filter(|beats| **beats).count();
         let behind = self.lags.values().filter_map(LeaseLag::ms).max().unwrap_or(0);
         format!(
-            "{} and {}: {open} open shards, {} leases, {owned} held by living workers, at most {} \
+            "{} and {}: {open} open shards, {} leases, {owned} held by live workers, at most {} \
              behind",
             self.stream,
             self.application,

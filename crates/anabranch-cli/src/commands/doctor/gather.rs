@@ -35,7 +35,7 @@ pub(super) async fn facts(
     // An interrupted change of leases may have left none.
     if first.is_empty() && remembered.is_none() {
         return Err(CommandFailure::usage(format!(
-            "there are no leases of application {application} on {stream} there: check the names \
+            "application {application} has no leases on {stream} in this store: check the names \
              and --leases"
         )));
     }
@@ -125,8 +125,8 @@ async fn watch_heartbeats(
     let (first, unreadable) = liveness::heartbeats(store, &streams).await?;
     for row in unreadable {
         print_note!(
-            "the row of worker {} can't be read, so nobody takes over what it holds: {}: repair it, or \
-             delete it if the worker is dead",
+            "the row of worker {} can't be read, so its leases can't be taken over: {}: repair the \
+             row, or delete it if the worker is dead",
             row.key,
             row.why
         );
@@ -137,7 +137,7 @@ async fn watch_heartbeats(
     let mut beating: BTreeSet<String> = BTreeSet::new();
     if !owned.is_empty() || leader {
         let longest = owned.values().map(patience).fold(watch, Duration::max);
-        print_note!("watching hearts for up to {longest:?} …");
+        print_note!("watching heartbeats for up to {longest:?} …");
     }
     loop {
         let silent = owned.values().filter(|name| !beating.contains(*name)).map(patience);

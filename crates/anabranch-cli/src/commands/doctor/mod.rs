@@ -18,10 +18,11 @@ use std::time::Duration;
 /// Options of `anabranch doctor`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-It only reads. It watches hearts for as long as --watch and the lease times on the workers' rows say, \
-because a dead worker shows only over time; the leader of KCL 3.x needs --watch 2m.
+The command only reads. It watches heartbeats for --watch, or for the lease time on a worker's row \
+if that is longer, because a dead worker shows only over time. The leader of KCL 3.x needs --watch \
+2m.
 
-Exit code 1 if it found a problem, 0 if it found none or only things worth knowing.")]
+Exit code 1 if a problem was found, 0 if there are none or only notes.")]
 pub(crate) struct DoctorOptions {
     /// Stream name
     stream: String,
@@ -71,9 +72,9 @@ fn show(headline: &str, findings: &[Finding]) {
         };
         print_line!("\n{word}: {}", finding.what);
         print_line!("  evidence: {}", finding.evidence);
-        print_line!("  mend:     {}", finding.mend);
+        print_line!("  fix:      {}", finding.mend);
     }
     if findings.is_empty() {
-        print_line!("nothing is wrong");
+        print_line!("no problems found");
     }
 }

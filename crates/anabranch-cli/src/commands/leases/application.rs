@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Returns the rows of a listing, and prints the unreadable ones to standard error.
 pub(crate) fn readable(listing: LeaseListing) -> Vec<Lease> {
     for row in listing.unreadable {
-        print_note!("the row of {} can't be read and is left out: {}", row.key, row.why);
+        print_note!("the row of {} can't be read and is omitted: {}", row.key, row.why);
     }
     listing.rows
 }
@@ -81,7 +81,7 @@ impl ApplicationState {
             _ => String::new(),
         };
         CommandFailure::usage(format!(
-            "there are no leases of application {}{stream} there: check its name and --leases",
+            "application {} has no leases{stream} in this store: check its name and --leases",
             options.app,
         ))
     }
@@ -119,7 +119,7 @@ impl ApplicationState {
         };
         for stream in &odd {
             let (name, why) = (&stream.key, &stream.why);
-            print_note!("what is known of stream {name} can't be read and is left out: {why}");
+            print_note!("the row of stream {name} can't be read and is omitted: {why}");
         }
         let (mut read, mut unreadable) = (Vec::new(), !odd.is_empty());
         for (stream, facts) in streams.drain(..) {
@@ -130,7 +130,7 @@ impl ApplicationState {
         }
         let look = store.poll().await?;
         for row in look.unreadable {
-            print_note!("the row of worker {} can't be read and is left out: {}", row.key, row.why);
+            print_note!("the row of worker {} can't be read and is omitted: {}", row.key, row.why);
         }
         let workers = look.workers;
         let names_streams = store.layout() == Layout::Native || !several.is_empty();
@@ -143,7 +143,7 @@ impl ApplicationState {
         match (found.next(), found.next()) {
             (Some(row), None) => Ok(row),
             (Some(one), Some(other)) => Err(CommandFailure::usage(format!(
-                "{} and {} have a shard {}: choose one with --stream",
+                "streams {} and {} both have a shard {}: choose one with --stream",
                 one.key.stream, other.key.stream, one.key.shard
             ))),
             (None, _) => {
@@ -159,8 +159,7 @@ impl ApplicationState {
     pub(super) fn require_readable(&self) -> Result<(), CommandFailure> {
         if self.unreadable {
             return Err(CommandFailure::result(
-                "rows of leases can't be read, and a copy would lack them: repair or delete them \
-                 first",
+                "lease rows can't be read, and a copy would lack them: repair or delete them first",
             ));
         }
         Ok(())
@@ -211,7 +210,7 @@ impl StreamRows {
         found.ok_or_else(|| {
             let names: Vec<_> = self.rows.iter().map(|row| row.key.shard.to_string()).collect();
             CommandFailure::usage(format!(
-                "there is no lease of {id}: there are {}",
+                "there is no lease of {id}; existing leases: {}",
                 names.join(", ")
             ))
         })

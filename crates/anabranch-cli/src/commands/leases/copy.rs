@@ -36,7 +36,9 @@ pub(super) async fn run(
         None => connection.existing_leases(&options.app, options.stream.as_deref()).await?,
     };
     if *to == StoreAddress::Memory {
-        return Err(CommandFailure::usage("a copy in memory would be gone with this command"));
+        return Err(CommandFailure::usage(
+            "a copy in memory is lost when this command exits: choose another store with --to",
+        ));
     }
     let mut source = ApplicationState::of(from, options.stream.as_deref(), &options.app).await?;
     if yes {
@@ -59,8 +61,8 @@ pub(super) async fn run(
     }
     if target.layout() == Layout::Kcl && source.streams.len() > 1 {
         return Err(CommandFailure::usage(format!(
-            "{to} would be the table of one stream, and the application has several: choose one \
-             with --stream, and a table for each"
+            "{to} would be the table of a single stream, and the application has several: choose \
+             one with --stream, and use a table for each"
         )));
     }
     let aws = if crosses { Some(connection.aws().await?) } else { None };
@@ -85,7 +87,7 @@ pub(super) async fn run(
         let half = half_copied(target.layout(), known.contains_key(stream), rows, &found);
         if !found.is_empty() && !half {
             return Err(CommandFailure::usage(format!(
-                "{to} holds {} leases of {} on {stream} already: nothing was copied",
+                "{to} already holds {} leases of {} on {stream}: nothing was copied",
                 found.len(),
                 options.app
             )));
@@ -93,7 +95,8 @@ pub(super) async fn run(
         there.extend(found.into_iter().map(|row| (row.key.clone(), row)));
     }
     let again = super::command(options, connection, &words);
-    let mut halt = Interruptible::new(format!("finish it before workers start there: `{again}`"))?;
+    let mut halt =
+        Interruptible::new(format!("before workers start there, finish the copy: `{again}`"))?;
     let editor = LeaseEditor::with_marker(&target, again);
     let mut count = 0;
     for (stream, rows, facts) in &copies {
@@ -111,7 +114,7 @@ pub(super) async fn run(
         }
     }
     editor.remove_marker().await?;
-    print_note!("{count} leases were copied to {to}; those they came from are as they were");
+    print_note!("copied {count} leases to {to}; the source is unchanged");
     Ok(())
 }
 
@@ -154,7 +157,7 @@ impl StreamCopy<'_> {
                 // Placeholder that the store returns for a row without a time of its own.
                 (Layout::Native, Position::AtTimestamp(0), _) => {
                     return Err(CommandFailure::usage(format!(
-                        "the row of {} says AT_TIMESTAMP and keeps no time: reset it first, with \
+                        "the row of {} says AT_TIMESTAMP without a time: reset it first with \
                          `leases APP reset --shard {0} --to TIME`",
                         row.key.shard
                     )));

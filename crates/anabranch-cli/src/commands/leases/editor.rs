@@ -157,7 +157,7 @@ impl<'a> LeaseEditor<'a> {
     async fn create(&self, key: &LeaseKey, wanted: &TargetLease) -> Result<(), CommandFailure> {
         let range = wanted.range.ok_or_else(|| {
             CommandFailure::usage(format!(
-                "the row of {} is to be made, and nothing says which keys it takes",
+                "the row of {} can't be created, because its hash range is unknown",
                 wanted.shard
             ))
         })?;
@@ -188,10 +188,7 @@ impl<'a> LeaseEditor<'a> {
         // From here on, an active shard may look done, and no worker repairs that.
         let removed = self.end_and_delete(held).await;
         removed.map_err(|failure| {
-            failure.after(format!(
-                "{} may stand at SHARD_END, and then nobody reads on there",
-                now.key
-            ))
+            failure.after(format!("{} may be at SHARD_END, and then no worker reads it", now.key))
         })
     }
 
@@ -277,7 +274,7 @@ impl<'a> LeaseEditor<'a> {
             }
         }
         Err(CommandFailure::result(format!(
-            "nobody knows whether {what} was written: look, and try again"
+            "the outcome of writing {what} is unknown: check it, and try again"
         )))
     }
 }
@@ -301,7 +298,8 @@ where
 
 fn left(what: &str, why: WriteRefusal) -> CommandFailure {
     CommandFailure::result(format!(
-        "{what} changed meanwhile and was left as it is: {why}; is a worker alive?"
+        "{what} was changed in the meantime and is left unmodified: {why}; check whether a worker \
+         is alive"
     ))
 }
 

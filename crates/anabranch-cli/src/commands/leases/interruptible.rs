@@ -38,7 +38,8 @@ impl Interruptible {
             tokio::select! {
                 biased;
                 () = &mut self.force => {
-                    Err(CommandFailure::result("stopped at once by a second signal, inside of a change"))
+                    Err(CommandFailure::result("stopped at once by a second signal, in the middle \
+                                                of a change"))
                 }
                 done = change => done,
             }

@@ -60,9 +60,9 @@ pub(super) async fn run(
 
 fn row(lease: &Lease) -> Vec<String> {
     let note = match (&lease.hand_over, &lease.pending) {
-        (HandOver::Requested { taker }, _) => format!("asked for by {taker}"),
-        (HandOver::Refused, _) => "its owner can't hand it over".to_owned(),
-        (HandOver::None, Some(_)) => "a checkpoint is announced".to_owned(),
+        (HandOver::Requested { taker }, _) => format!("requested by {taker}"),
+        (HandOver::Refused, _) => "the owner can't hand it over".to_owned(),
+        (HandOver::None, Some(_)) => "a checkpoint is pending".to_owned(),
         (HandOver::None, None) => String::new(),
     };
     vec![
@@ -82,7 +82,7 @@ fn state(state: WorkerState) -> &'static str {
     match state {
         WorkerState::Alive => "alive",
         WorkerState::Leaving => "leaving",
-        WorkerState::Fenced => "shut out",
+        WorkerState::Fenced => "fenced",
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn show(
         ("owner", kept.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("term", kept.term.to_string()),
         ("checkpoint", kept.checkpoint.clone()),
-        ("announced", kept.pending.clone().unwrap_or_else(|| "-".to_owned())),
+        ("pending", kept.pending.clone().unwrap_or_else(|| "-".to_owned())),
         ("parents", list(&kept.parents)),
         ("children", list(&kept.children)),
         ("first hash key", kept.starting_hash_key.clone().unwrap_or_else(|| "-".to_owned())),

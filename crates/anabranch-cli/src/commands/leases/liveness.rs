@@ -77,8 +77,8 @@ async fn all_hearts(
     match unreadable.first() {
         None => Ok(hearts),
         Some(UnreadableRow { key, why }) => Err(CommandFailure::result(format!(
-            "whether worker {key} is alive can't be read: {why}: repair its row, or delete it if the \
-             worker is dead"
+            "the row of worker {key} can't be read, so it may be alive: {why}: repair the row, or \
+             delete it if the worker is dead"
         ))),
     }
 }
@@ -101,7 +101,7 @@ pub(crate) async fn find_beating(
     let Some(lease_time) = first.values().map(|heart| heart.watch_time(lease_time)).max() else {
         return Ok(Vec::new());
     };
-    print_note!("watching {} hearts for up to {lease_time:?} …", first.len());
+    print_note!("watching {} heartbeats for up to {lease_time:?} …", first.len());
     let clock = Clock::machine();
     let until_ms = clock.now_ms() + u64::try_from(lease_time.as_millis()).unwrap_or(u64::MAX);
     while clock.now_ms() < until_ms {

@@ -31,11 +31,12 @@ use std::time::Duration;
 /// Options of `anabranch leases`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
---leases says where they are kept; the table of a Java KCL application is --leases kcl:TABLE, with \
---stream for what needs the stream too.
+--leases selects the lease store. For the table of a Java KCL application use --leases kcl:TABLE, \
+and --stream where the stream is needed too.
 
-What changes leases shows first what it would do, and does it with --yes. It refuses while workers \
-of the application are alive, and writes a snapshot before the first change.")]
+Commands that change leases print the planned changes, and execute them with --yes. They refuse \
+while workers of the application are alive. `reset` and `restore` write a snapshot before the \
+first change.")]
 pub(crate) struct LeasesOptions {
     /// Application name
     app: String,
@@ -74,9 +75,8 @@ enum LeasesCommand {
     },
     /// Move the checkpoints back or forward, to read records again or to skip them
     #[command(after_help = "\
-For a time in the past the shards that were open then are read from it, and what followed from them \
-comes after them, as at the first start. For SEQ the record of that number counts as the last one \
-done; it needs --shard.")]
+A time in the past applies to the shards that were open then; their descendants follow, as at the \
+first start. A sequence number names the last record that counts as done, and needs --shard.")]
     Reset {
         /// Target: trim, latest, an age such as 10m, a time such as 2026-05-01T12:00:00Z, or a
         /// sequence number

@@ -90,8 +90,8 @@ where
     }
     call().await.map_err(|error| {
         CommandFailure::result(format!(
-            "{error}: others read the shard as often as it allows; nothing was changed, so try \
-             again when they read less"
+            "{error}: other readers use the whole read limit of the shard; nothing was changed, so \
+             try again when they read less"
         ))
     })
 }

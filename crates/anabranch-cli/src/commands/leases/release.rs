@@ -37,7 +37,7 @@ pub(super) async fn run(
         print_line!("{lease} is held by {owner}");
     }
     if held_rows.is_empty() {
-        print_note!("no lease is held by anybody");
+        print_note!("no lease has an owner");
         return Ok(());
     }
     if !yes {

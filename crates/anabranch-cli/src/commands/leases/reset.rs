@@ -49,9 +49,10 @@ impl FromStr for ResetTarget {
         let long = number.len() >= SEQUENCE_DIGITS && number.bytes().all(|b| b.is_ascii_digit());
         match (long, number.parse(), sub.parse()) {
             (true, Ok(number), Ok(sub)) => Ok(Self::Behind(number, sub)),
-            _ => text.parse().map(Self::Moment).map_err(|why| {
-                format!("{why}; or the number of a record, as `leases show` prints it")
-            }),
+            _ => text
+                .parse()
+                .map(Self::Moment)
+                .map_err(|why| format!("{why}; or a sequence number, as `leases show` prints it")),
         }
     }
 }
@@ -153,7 +154,7 @@ pub(super) async fn run(
     let changes = place.changes(asked, &stream.by_shard()).await?;
     show(&changes, options.json);
     if !asked.yes {
-        print_note!("nothing was written: add --yes to do it");
+        print_note!("nothing was written: add --yes to execute the changes");
         return Ok(());
     }
     let standing = ApplicationState::of(store, Some(stream.stream.as_str()), &options.app).await?;
@@ -162,7 +163,7 @@ pub(super) async fn run(
         LeaseSnapshotFile::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
     let again = super::command(options, connection, &asked.words());
     let mut halt = Interruptible::new(format!(
-        "before workers start, finish it with the same command, or bring the leases back: `{}`",
+        "before workers start, finish the reset with the same command, or restore the leases: `{}`",
         super::command(
             options,
             connection,
@@ -210,7 +211,7 @@ fn show(changes: &[RowChange], json: bool) {
             text(change.now.as_ref().map(|lease| &lease.checkpoint), "no lease"),
             text(
                 change.after.as_ref().map(|lease| &lease.checkpoint),
-                "no lease: it comes again when its parents are done",
+                "no lease: it is created again when its parents are done",
             ),
         ]);
     }
@@ -240,7 +241,7 @@ impl ResetContext<'_> {
         let (filter, moment) = match (asked.to, &one) {
             (ResetTarget::Behind(..), None) => {
                 return Err(CommandFailure::usage(
-                    "the number of a record needs --shard: it is one shard's",
+                    "a sequence number needs --shard, because it belongs to one shard",
                 ));
             }
             (ResetTarget::Behind(sequence, sub), Some(id)) => {
@@ -269,7 +270,8 @@ impl ResetContext<'_> {
         }
         if !coverage::holes(then.shards().map(|shard| shard.range)).is_empty() {
             return Err(CommandFailure::usage(format!(
-                "the list of the shards of {} leaves keys out: try again when no reshard is under way",
+                "the shard list of {} does not cover all keys: try again when no reshard is in \
+                 progress",
                 self.stream
             )));
         }

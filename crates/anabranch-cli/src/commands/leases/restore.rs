@@ -38,7 +38,7 @@ pub(super) async fn run(
     };
     if layout != snapshot.layout {
         return Err(CommandFailure::usage(format!(
-            "{} is of the {:?} layout, and the store has the {layout:?} one: `leases {} copy` \
+            "{} has the {:?} layout, and the store has the {layout:?} layout: `leases {} copy` \
              moves leases between layouts",
             file.display(),
             snapshot.layout,
@@ -56,7 +56,7 @@ pub(super) async fn run(
         plans.push((stream, plan, kept.facts()));
     }
     if !yes {
-        print_note!("nothing was written: add --yes to do it");
+        print_note!("nothing was written: add --yes to execute the changes");
         return Ok(());
     }
     let mut before = Vec::new();
@@ -71,7 +71,8 @@ pub(super) async fn run(
         .write_before_a_change(None)?;
     let words = format!("restore {} --yes", shell_word(file.display()));
     let again = super::command(options, connection, &words);
-    let mut halt = Interruptible::new(format!("before workers start, finish it: `{again}`"))?;
+    let mut halt =
+        Interruptible::new(format!("before workers start, finish the restore: `{again}`"))?;
     let editor = LeaseEditor::with_marker(&store, again);
     for worker in before.first().into_iter().flat_map(liveness::dead_workers) {
         halt.step(editor.fence(worker)).await?;
@@ -118,14 +119,14 @@ impl RestorePlan {
 
     fn show(&self, stream: &StreamName) {
         if self.placed.is_empty() && self.going.is_empty() {
-            print_line!("{stream}: everything is as in the snapshot");
+            print_line!("{stream}: the leases match the snapshot");
         }
         for (wanted, now) in &self.placed {
             let now = now.as_ref().map_or("no lease".to_owned(), |row| row.checkpoint.to_string());
             print_line!("{stream}/{}: {now} becomes {}", wanted.shard, wanted.checkpoint);
         }
         for row in &self.going {
-            print_line!("{} goes", row.key);
+            print_line!("{} is removed", row.key);
         }
     }
 }

@@ -123,7 +123,7 @@ impl LeaseSnapshotFile {
             Path::to_owned,
         );
         self.write(&path)?;
-        print_note!("the leases as they were are in {}", path.display());
+        print_note!("the previous leases are saved in {}", path.display());
         Ok(path)
     }
 
@@ -133,7 +133,7 @@ impl LeaseSnapshotFile {
         let text = std::fs::read_to_string(path)
             .map_err(|error| CommandFailure::usage(format!("{name} can't be read: {error}")))?;
         serde_json::from_str(&text).map_err(|error| {
-            CommandFailure::usage(format!("{name} is not a snapshot of leases: {error}"))
+            CommandFailure::usage(format!("{name} is not a lease snapshot: {error}"))
         })
     }
 }
@@ -198,12 +198,12 @@ impl SavedLease {
         let pending = match &self.pending {
             None => None,
             Some(position) => {
-                let position = position.parse().map_err(|why| wrong("announced position", &why))?;
+                let position = position.parse().map_err(|why| wrong("pending position", &why))?;
                 let state = match &self.pending_state_base64 {
                     None => None,
                     Some(coded) => {
                         let state = base64_simd::STANDARD.decode_to_vec(coded);
-                        Some(state.map_err(|why| wrong("announced state", &why))?.into())
+                        Some(state.map_err(|why| wrong("pending state", &why))?.into())
                     }
                 };
                 Some(PendingCheckpoint { position, state })
@@ -245,6 +245,6 @@ pub(super) async fn run(
     let snapshot = LeaseSnapshotFile::of(&options.app, &standing);
     snapshot.write(file)?;
     let count: usize = snapshot.streams.iter().map(|stream| stream.leases.len()).sum();
-    print_note!("{count} leases are in {}", file.display());
+    print_note!("saved {count} leases in {}", file.display());
     Ok(())
 }

@@ -17,10 +17,10 @@ use std::time::Duration;
 /// Options of `anabranch local`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-Point any AWS SDK at it with the variables that it prints. DynamoDB answers on the same port.
+The command prints the variables that point any AWS SDK at it. DynamoDB is on the same port.
 Faults, limits and resharding at run time: docs/local.md, \"Control endpoint\".")]
 pub(crate) struct LocalOptions {
-    /// Port to listen on; 0 takes a free one
+    /// Port to listen on; 0 selects a free one
     #[arg(long, default_value_t = 4567, env = "ANABRANCH_LOCAL_PORT")]
     port: u16,
     /// Address to listen on
@@ -140,7 +140,7 @@ pub(crate) async fn run(options: LocalOptions) -> Result<(), CommandFailure> {
     // A second signal ends it at once: a client may hold a request open indefinitely.
     tokio::select! {
         biased;
-        () = force => Err(CommandFailure::result("stopped before all requests had ended")),
+        () = force => Err(CommandFailure::result("stopped before all requests had finished")),
         () = local.stop() => Ok(()),
     }
 }
@@ -170,8 +170,8 @@ async fn start(options: &LocalOptions) -> Result<Local, CommandFailure> {
             ));
         }
         CommandFailure::usage(format!(
-            "port {port} of {host} is taken: stop what uses it, or choose another with {option} \
-             (0 takes a free one)"
+            "port {port} of {host} is in use: stop the program that uses it, or choose another \
+             port with {option} (0 selects a free one)"
         ))
     };
     builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
@@ -200,14 +200,15 @@ fn engine_options(options: &LocalOptions) -> EngineOptions {
 /// Opens the data folder, and reports on standard error if a crash left a partial write.
 fn open(options: &LocalOptions, folder: &Path) -> Result<Engine, CommandFailure> {
     let trouble = |problem: &str| {
-        print_note!("error: {problem}. Nothing is taken until the disk can be written again");
+        print_note!("error: {problem}. Writes are refused until the disk can be written again");
     };
     let keeping = JournalOptions { fsync: options.fsync, trouble, ..JournalOptions::default() };
     let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
         .map_err(CommandFailure::usage)?;
     if let Some(cut) = &recovered.cut {
         print_note!(
-            "warning: a crash left half a write at the end of {}: cut {} bytes, to {}",
+            "warning: a crash left an incomplete write at the end of {}: removed {} bytes, down to \
+             {}",
             cut.path.display(),
             cut.bytes,
             cut.offset

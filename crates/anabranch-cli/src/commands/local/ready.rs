@@ -57,6 +57,6 @@ fn everywhere(listening: SocketAddr) -> String {
     let port = listening.port();
     format!(
         "# It listens on every address ({listening}): other machines and containers use this \
-         machine's name or address in place of the one above, with port {port}.\n"
+         machine's name or address instead of the one above, with port {port}.\n"
     )
 }

@@ -23,7 +23,8 @@ pub(super) struct TlsOptions {
     /// Also listen with TLS on a second port, with HTTP/2 and HTTP/1.1 by ALPN
     #[arg(long)]
     tls: bool,
-    /// Port for TLS; 0 takes a free one. Default: the one after --port, or a free one with --port 0
+    /// Port for TLS; 0 selects a free one. Default: the one after --port, or a free one with
+    /// --port 0
     #[arg(long, value_name = "PORT", requires = "tls")]
     tls_port: Option<u16>,
     /// Certificate chain in PEM; without it, a certificate authority is created at startup, and
@@ -50,8 +51,8 @@ impl TlsOptions {
         let tls = match (&self.cert, &self.key, data) {
             (Some(cert), Some(key), _) => Tls::from_pem_files(cert, key).map_err(|problem| {
                 CommandFailure::usage(format!(
-                    "{problem}; give a certificate and its key in PEM, or leave --cert and --key \
-                     out to have them made"
+                    "{problem}; give a certificate and its key in PEM, or omit --cert and --key to \
+                     have them generated"
                 ))
             })?,
             (_, _, Some(data)) => Tls::kept_in(data.join(DATA_SUBFOLDER)),

@@ -87,7 +87,7 @@ impl PutCounts {
                 self.print_problem(
                     count,
                     origin,
-                    "nobody knows whether it is in the stream: a reply was lost",
+                    "a reply was lost, so it is unknown whether the record is in the stream",
                 );
             }
         }
@@ -109,7 +109,7 @@ impl PutCounts {
             self.bar.suspend(|| print_note!("warning: {origin}: {why}"));
         } else if count == TOLD {
             self.bar.suspend(|| {
-                print_note!("warning: more records have no place; they are counted only");
+                print_note!("warning: further records that were not placed are only counted");
             });
         }
     }
@@ -155,7 +155,7 @@ impl PutCounts {
                 summary.stopped_keys.iter().take(NAMED).map(|key| format!("{key:?}")).collect();
             let more = summary.stopped_keys.len() - named.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            print_note!("keys that a refused record stopped: {}{more}", named.join(", "));
+            print_note!("keys stopped by a refused record: {}{more}", named.join(", "));
         }
     }
 
@@ -167,7 +167,7 @@ impl PutCounts {
                 Err(CommandFailure::result(format!("{refused} records are not in {stream}")))
             }
             (refused, unknown) => Err(CommandFailure::result(format!(
-                "{refused} records are not in {stream}, and {unknown} may be or not"
+                "{refused} records are not in {stream}, and {unknown} have an unknown outcome"
             ))),
         }
     }

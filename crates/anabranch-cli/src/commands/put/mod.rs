@@ -23,15 +23,16 @@ use std::pin::Pin;
 /// Options of `anabranch put`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-One record a line: {\"key\": \"customer-7\", \"data\": \"paid\"}. Bytes stand in \"data_base64\"; \
-\"hash_key\" is optional. What `tail --json` prints can be put again.
+One record per line: {\"key\": \"customer-7\", \"data\": \"paid\"}. Use \"data_base64\" for binary \
+data; \"hash_key\" is optional. The output of `tail --json` can be put again.
 
-Each key keeps the order of its lines, through retries, splits and merges. A record that the stream \
-refuses stops its key, so that nothing passes it. Exit code 1 when a record has no certain place.
+Each key keeps the order of its lines, through retries, splits and merges. A record that the \
+stream refuses stops its key: later records of the key are refused too. Exit code 1 if a record \
+was refused or has an unknown outcome.
 
-A refusal of the caller (permissions, credentials, the stream's encryption key) is none of a record: \
-before the first record is placed it ends the command after a few seconds, and later records wait \
-until it is over, or for --timeout.")]
+A refusal of the caller (permissions, credentials, the stream's encryption key) stops no key. \
+Before the first record is placed, the command gives up after a few seconds. Later, records wait \
+until the refusal ends, or for --timeout.")]
 pub(crate) struct PutOptions {
     /// Stream name
     stream: String,
@@ -59,7 +60,7 @@ pub(crate) async fn run(
     connection: &ConnectionSettings,
 ) -> Result<(), CommandFailure> {
     if options.key.as_deref() == Some("") {
-        return Err(CommandFailure::usage("--key is empty: give one of 1 to 256 characters"));
+        return Err(CommandFailure::usage("--key is empty: give 1 to 256 characters"));
     }
     let input = Input::open(&options.files)?;
     let aws = connection.aws().await?;
@@ -90,13 +91,13 @@ async fn feed(
             Ok(Some(record)) => record,
             Ok(None) => continue,
             Err(why) if options.skip_bad_lines => {
-                print_note!("warning: {origin}: {why}; it is skipped");
+                print_note!("warning: {origin}: {why}; skipped");
                 sink.tally().refuse();
                 continue;
             }
             Err(why) => {
                 return Err(CommandFailure::result(format!(
-                    "{origin}: {why}. The lines before it were put, the rest was not"
+                    "{origin}: {why}. The lines before it were put; the rest were not"
                 )));
             }
         };

@@ -50,16 +50,16 @@ pub(crate) struct SendOptions {
     producer_id: Option<String>,
     /// Add a deduplication tag to each aggregate, so that consumers of this library drop duplicates
     /// after a lost reply: 48 bytes, which other readers skip
-    #[arg(long, requires = "aggregate")]
-    marks: bool,
+    #[arg(long, requires = "aggregate", visible_alias = "marks")]
+    dedup_tags: bool,
 }
 
 /// Validates a producer name of the command line.
 pub(crate) fn producer_name(text: &str) -> Result<String, String> {
     match text.chars().count() {
         1..=128 => Ok(text.to_owned()),
-        0 => Err("a producer's name is not empty".to_owned()),
-        count => Err(format!("it has {count} characters, and 128 is the most")),
+        0 => Err("a producer name can't be empty".to_owned()),
+        count => Err(format!("it has {count} characters; the maximum is 128")),
     }
 }
 
@@ -126,7 +126,7 @@ impl PutSink {
         let access_now = access.subscribe();
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
-            .with_dedup_tags(sending.marks)
+            .with_dedup_tags(sending.dedup_tags)
             .with_events(notices::printed(false).and(watched(access)));
         if let Some(id) = &sending.producer_id {
             builder = builder.with_id(id.as_str());
@@ -208,7 +208,7 @@ impl PutSink {
         let stream = self.producer.stream();
         CommandFailure::result(format!(
             "{stream} refuses this producer, so the rest was not put: check the permissions, the \
-             credentials and the stream's encryption key; --timeout waits for longer"
+             credentials and the stream's encryption key; --timeout waits longer"
         ))
     }
 
@@ -216,7 +216,7 @@ impl PutSink {
     fn stop(&mut self, key: &OrderingKey) -> Result<(), CommandFailure> {
         if self.stopped.len() == STOPPED_MAX {
             return Err(CommandFailure::result(format!(
-                "more than {STOPPED_MAX} keys stand stopped: the rest was not put"
+                "more than {STOPPED_MAX} keys are stopped: the rest was not put"
             )));
         }
         // The key may be a slice of a large buffer, which must not be kept alive.
@@ -319,8 +319,8 @@ async fn count(mut waiting: mpsc::Receiver<PendingPut>, tally: Arc<PutCounts>) {
 fn start_failure(error: &ProducerStartError) -> CommandFailure {
     match error {
         ProducerStartError::IgnoresKeys { stream } => CommandFailure::usage(format!(
-            "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
-             can't keep their order: set it to USER_PARTITION_KEY"
+            "stream {stream} ignores partition keys (AUTO distribution), so keys can't keep their \
+             order: set its distribution to USER_PARTITION_KEY"
         )),
         other => CommandFailure::usage(other),
     }

@@ -11,16 +11,16 @@ pub(super) async fn skip(row: i64, outbox: &OutboxOptions) -> Result<(), Command
     let skipped = anabranch_outbox::skip(&database, &table, row).await.map_err(could_not_start)?;
     let Some(skipped) = skipped else {
         return Err(CommandFailure::result(format!(
-            "no key of {} is parked at row {row}, so nothing was changed: see 'anabranch relay \
+            "no key of {} is blocked at row {row}, so nothing was changed: see 'anabranch relay \
              status'",
             table.label()
         )));
     };
     let (key, reason) = (skipped.key, skipped.reason);
     if skipped.removed {
-        print_note!("row {row} was removed unsent ({reason}); key {key:?} goes on");
+        print_note!("row {row} was removed unsent ({reason}); key {key:?} resumes");
     } else {
-        print_note!("row {row} was gone already ({reason}); key {key:?} goes on");
+        print_note!("row {row} was already gone ({reason}); key {key:?} resumes");
     }
     Ok(())
 }
@@ -31,12 +31,12 @@ pub(super) async fn retry(key: &str, outbox: &OutboxOptions) -> Result<(), Comma
     let retried = anabranch_outbox::retry(&database, &table, key).await.map_err(could_not_start)?;
     let Some(retried) = retried else {
         return Err(CommandFailure::result(format!(
-            "key {key:?} of {} is not parked: see 'anabranch relay status'",
+            "key {key:?} of {} is not blocked: see 'anabranch relay status'",
             table.label()
         )));
     };
     let rows: Vec<String> = retried.rows.iter().map(ToString::to_string).collect();
-    print_note!("key {key:?} goes on with row {}", rows.join(", "));
+    print_note!("key {key:?} resumes with row {}", rows.join(", "));
     Ok(())
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn retry_all(outbox: &OutboxOptions) -> Result<(), CommandFailu
     let rows = retried.map_or(0, |retried| retried.rows.len() as u64);
     print_note!(
         "{} of {}",
-        counted(rows, "parked row is tried again", "parked rows are tried again"),
+        counted(rows, "blocked row is retried", "blocked rows are retried"),
         table.label()
     );
     Ok(())

@@ -9,8 +9,9 @@ use anabranch_outbox::InitReport;
 /// Options of `relay init`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-With a database, only what is missing is done or printed, so it may be run again, and on a table of \
-your own (--columns). Without one, --print gives the whole script for your own migrations.")]
+With a database, only missing parts are created or printed, so the command can be run again, and \
+on a table of your own (--columns). Without a database, --print prints the whole script for your \
+own migrations.")]
 pub(super) struct RelayInitOptions {
     /// Print the statements without executing them
     #[arg(long)]
@@ -43,7 +44,7 @@ pub(super) async fn run(
     } else if done.statements.is_empty() {
         print_note!("{label} is ready: nothing was missing");
     } else {
-        print_note!("{label} is ready: {} statements were run", done.statements.len());
+        print_note!("{label} is ready: {} statements were executed", done.statements.len());
     }
     Ok(())
 }

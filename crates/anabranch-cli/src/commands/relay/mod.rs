@@ -16,9 +16,10 @@ use outbox::OutboxOptions;
 #[derive(Debug, Clone, clap::Args)]
 #[command(subcommand_negates_reqs = true)]
 #[command(after_help = "\
-Every committed row goes into the stream at least once, rows of a key in the order of their causes; \
-a row that was rolled back never. Run several for safety: one works, another takes over.
-Tables, formats and what is promised: docs/outbox.md.")]
+Every committed row goes into the stream at least once, and the rows of a key in causal order. A \
+row that was rolled back is never sent. Run several relays for availability: one leads, the others \
+stand by.
+Tables, formats and guarantees: docs/outbox.md.")]
 pub(crate) struct RelayOptions {
     #[command(subcommand)]
     task: Option<RelayCommand>,

@@ -30,7 +30,7 @@ impl OutboxOptions {
 
     /// Returns the database, or an error if none was given.
     pub(super) fn database(&self) -> Result<Database, CommandFailure> {
-        let missing = "nothing says where the database is: give --database \
+        let missing = "no database is given: use --database \
                        postgres://user:password@host:port/name, or set DATABASE_URL";
         self.named_database()?.ok_or_else(|| CommandFailure::usage(missing))
     }

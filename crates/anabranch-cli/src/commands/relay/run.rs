@@ -32,8 +32,8 @@ pub(super) struct RelayRunOptions {
     producer_id: Option<String>,
     /// Add a deduplication tag to each aggregate, so that consumers of this library drop duplicates
     /// after a lost reply: 48 bytes, which other readers skip
-    #[arg(long, conflicts_with = "no_aggregation")]
-    marks: bool,
+    #[arg(long, conflicts_with = "no_aggregation", visible_alias = "marks")]
+    dedup_tags: bool,
     /// Poll interval without notifications, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     poll: Duration,
@@ -41,8 +41,9 @@ pub(super) struct RelayRunOptions {
     #[arg(long, value_name = "ROWS", default_value_t = 20_000)]
     max_in_flight: usize,
     /// Grace period at shutdown for rows in flight
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
-    drain: Duration,
+    #[arg(long, value_name = "TIME", default_value = "10s", visible_alias = "drain")]
+    #[arg(value_parser = humantime::parse_duration)]
+    grace_period: Duration,
     /// Silence of this relay after which another one takes over
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     takeover: Duration,
@@ -75,7 +76,8 @@ pub(super) async fn run(
             RowFormatArg::Data => RowFormat::Data,
         })
         .with_producer(|producer| {
-            let producer = producer.with_aggregation(aggregation).with_dedup_tags(options.marks);
+            let producer =
+                producer.with_aggregation(aggregation).with_dedup_tags(options.dedup_tags);
             match options.producer_id {
                 Some(id) => producer.with_id(id),
                 None => producer,
@@ -83,14 +85,15 @@ pub(super) async fn run(
         })
         .with_poll(options.poll)
         .with_max_held(options.max_in_flight)
-        .with_grace_period(options.drain)
+        .with_grace_period(options.grace_period)
         .with_takeover_timeout(options.takeover)
         .with_events(events(Arc::clone(&sent)));
     let stop = CancellationToken::new();
     let ended = tokio::select! {
         biased;
         () = forced => {
-            return Err(CommandFailure::result("stopped at once by a second signal: rows may come again"));
+            return Err(CommandFailure::result("stopped at once by a second signal: rows in flight \
+                                               may be sent again"));
         }
         ended = cancel(stopped, stop.clone()) => ended,
         ended = relay.run(&aws.kinesis, stop) => ended,
@@ -100,7 +103,7 @@ pub(super) async fn run(
         other => could_not_start(other),
     })?;
     let rows = counted(sent.load(Ordering::Relaxed), "row", "rows");
-    print_note!("{rows} of {label} went to {stream}");
+    print_note!("sent {rows} of {label} to {stream}");
     Ok(())
 }
 

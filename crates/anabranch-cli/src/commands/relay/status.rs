@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Options of `relay status`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-Exit code 1 when keys are parked, or something stands in a relay's way.")]
+Exit code 1 if keys are blocked, or if a problem prevents relaying.")]
 pub(super) struct RelayStatusOptions {
     /// Print a JSON object
     #[arg(long)]
@@ -34,11 +34,13 @@ pub(super) async fn run(
     }
     match (status.parked.len(), status.problems.len()) {
         (0, 0) => Ok(()),
-        (0, _) => Err(CommandFailure::result(format!("{label} can't be relayed as it is"))),
-        (parked, _) => Err(CommandFailure::result(format!(
-            "{} in {label}: 'anabranch relay skip ID' gives a row up, 'anabranch relay retry KEY' \
+        (0, _) => Err(CommandFailure::result(format!(
+            "{label} can't be relayed: fix the listed problems"
+        ))),
+        (blocked, _) => Err(CommandFailure::result(format!(
+            "{} in {label}: 'anabranch relay skip ID' discards a row, 'anabranch relay retry KEY' \
              sends it again",
-            counted(parked as u64, "key is parked", "keys are parked")
+            counted(blocked as u64, "key is blocked", "keys are blocked")
         ))),
     }
 }
@@ -47,8 +49,8 @@ fn lines(label: &str, status: &OutboxStatus) -> Vec<String> {
     let oldest =
         status.oldest_seconds.map_or(String::new(), |s| format!(", the oldest for {s:.1} s"));
     let relay = match status.relay {
-        Some(pid) => format!("a relay is at work (server process {pid})"),
-        None => "no relay is at work".to_owned(),
+        Some(pid) => format!("a relay is running (server process {pid})"),
+        None => "no relay is running".to_owned(),
     };
     let waiting = |rows| counted(rows, "row waits", "rows wait");
     let mut all = vec![format!("{label}: {}{oldest}; {relay}", waiting(status.waiting_rows))];
@@ -57,7 +59,7 @@ fn lines(label: &str, status: &OutboxStatus) -> Vec<String> {
         all.push(format!("{held} for transactions that are still running:"));
     }
     all.extend(status.holders.iter().map(holder));
-    all.extend(status.parked.iter().map(parked));
+    all.extend(status.parked.iter().map(blocked_key));
     all.extend(status.problems.iter().map(|problem| format!("problem: {problem}")));
     all
 }
@@ -68,10 +70,10 @@ fn holder(holder: &BlockingTransaction) -> String {
     format!("  transaction {transaction}, {process}, for {seconds:.1} s: {who}")
 }
 
-fn parked(parked: &BlockedKey) -> String {
-    let BlockedKey { row, key, reason, seconds, waiting_rows } = parked;
+fn blocked_key(blocked: &BlockedKey) -> String {
+    let BlockedKey { row, key, reason, seconds, waiting_rows } = blocked;
     let waiting = counted(*waiting_rows, "row waits", "rows wait");
-    format!("parked at row {row} for {seconds:.0} s: key {key:?}, {waiting}: {reason}")
+    format!("blocked at row {row} for {seconds:.0} s: key {key:?}, {waiting}: {reason}")
 }
 
 fn as_json(label: &str, status: &OutboxStatus) -> Value {
@@ -87,12 +89,12 @@ fn as_json(label: &str, status: &OutboxStatus) -> Value {
             "seconds": holder.seconds,
             "who": holder.who,
         })).collect::<Vec<_>>(),
-        "parked": status.parked.iter().map(|parked| json!({
-            "row": parked.row,
-            "key": parked.key,
-            "reason": parked.reason,
-            "seconds": parked.seconds,
-            "waiting_rows": parked.waiting_rows,
+        "parked": status.parked.iter().map(|blocked| json!({
+            "row": blocked.row,
+            "key": blocked.key,
+            "reason": blocked.reason,
+            "seconds": blocked.seconds,
+            "waiting_rows": blocked.waiting_rows,
         })).collect::<Vec<_>>(),
         "problems": status.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

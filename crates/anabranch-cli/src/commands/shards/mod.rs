@@ -25,11 +25,11 @@ use tree::share;
 /// Options of `anabranch shards`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-With --app it shows who reads each shard, up to where it is done, and how old the oldest record is \
-that waits. --leases says where the application keeps its leases; the table of a Java KCL \
-application is --leases kcl:TABLE. It only reads.
+With --app, the tree shows the owner and checkpoint of each shard, and the age of its oldest \
+unread record. --leases selects the application's lease store; for the table of a Java KCL \
+application use --leases kcl:TABLE. The command only reads.
 
-Exit code 1 if some keys of the stream are read by nobody: a hole.")]
+Exit code 1 if no worker will read some keys of the stream: a hole.")]
 pub(crate) struct ShardsOptions {
     /// Stream name
     stream: String,
@@ -128,8 +128,8 @@ pub(crate) async fn run(
     match holes.as_slice() {
         [] => Ok(()),
         some => Err(CommandFailure::result(format!(
-            "nobody reads {} open shards, and no row is about to come for them: `anabranch doctor \
-             {stream} {}` says more",
+            "{} open shards are not read, and no worker will read them: run `anabranch doctor \
+             {stream} {}` for details",
             some.len(),
             options.app.unwrap_or_default()
         ))),
@@ -144,7 +144,8 @@ fn show(stream: &StreamName, picture: &ShardsView) {
     print_line!("{stream}: {status}, {mode}, {open} open shards of {all}");
     for hole in coverage::holes(picture.lineage.open_shards().map(|shard| shard.range)) {
         print_line!(
-            "no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut"
+            "no open shard covers the keys {hole:?}: a reshard is in progress, or the shard list \
+             is incomplete"
         );
     }
     table::show(tree::columns(picture), &tree::rows(picture));

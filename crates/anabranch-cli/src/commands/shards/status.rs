@@ -50,13 +50,13 @@ impl fmt::Display for ShardStatus {
             Self::Read => Ok(()),
             Self::Done => f.write_str("done"),
             Self::Free => f.write_str("not read: no worker has taken it"),
-            Self::Waits(parent) => write!(f, "not read: {} comes first", short(parent)),
+            Self::Waits(parent) => write!(f, "not read: {} must be done first", short(parent)),
             Self::RowPending(ancestor) => {
-                write!(f, "not read: its lease comes when {} is done", short(ancestor))
+                write!(f, "not read: lease created when {} is done", short(ancestor))
             }
-            Self::BeforeStart => f.write_str("no lease: before the start, or cleaned up"),
-            Self::Hole => f.write_str("HOLE: no lease, and none is about to come"),
-            Self::EndedTooEarly => f.write_str("STOPPED: its lease says done, and it is open"),
+            Self::BeforeStart => f.write_str("no lease: older than the start, or cleaned up"),
+            Self::Hole => f.write_str("HOLE: no lease, and none will be created"),
+            Self::EndedTooEarly => f.write_str("STOPPED: its lease says done, but it is open"),
         }
     }
 }
