@@ -35,7 +35,7 @@ pub struct AckTicket(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotIssued {
     /// The gap is at its maximum. Wait until the oldest delivery is acked.
-    #[error("{max_gap} deliveries stand above the watermark, which is the maximum")]
+    #[error("{max_gap} deliveries are open above the watermark, which is the maximum")]
     GapFull {
         /// Maximum of this window.
         max_gap: usize,

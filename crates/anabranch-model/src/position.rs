@@ -65,8 +65,8 @@ pub enum ParsePositionError {
     Unreadable(String),
     /// The row contains `AT_TIMESTAMP`, which takes its time from the application's start position.
     #[error(
-        "checkpoint \"AT_TIMESTAMP\" holds no time, and the start position is {0:?}: \
-         start this application with the timestamp that its rows were made for"
+        "checkpoint \"AT_TIMESTAMP\" contains no time, and the start position is {0:?}: start this \
+         application with the timestamp that its rows were created with"
     )]
     NoTimestamp(StartPosition),
 }

@@ -218,8 +218,8 @@ impl Engine {
 
     fn memory_full(&self) -> String {
         format!(
-            "The local stream is full: its records take {} bytes of memory of the {} that \
-             --max-memory allows. Records leave it when retention is over; start it with a larger \
+            "The local stream is full: its records use {} of the {} bytes that --max-memory \
+             allows. Records are removed after their retention; start the server with a larger \
              --max-memory, or delete streams that are not needed.",
             self.memory().used(),
             self.memory().most().unwrap_or(usize::MAX),

@@ -12,7 +12,11 @@ use anabranch_model::ids::ShardId;
 
 /// Returns the error that takes the place of a lost reply.
 pub(crate) fn reply_lost() -> ApiError {
-    ApiError::new(ErrorKind::ReplyLost, "The operation took effect; its reply is lost on request.")
+    ApiError::new(
+        ErrorKind::ReplyLost,
+        "The operation took effect; a fault rule discarded its \
+                                         reply.",
+    )
 }
 
 impl Engine {

@@ -63,11 +63,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<JournalEntry<'_>, String> {
     match bytes.split_first() {
         Some((&CHANGE, json)) => serde_json::from_slice(json)
             .map(|change| JournalEntry::Change(Box::new(change)))
-            .map_err(|problem| format!("a change is not understood: {problem}")),
+            .map_err(|problem| format!("cannot parse a change: {problem}")),
         Some((&PUT, put)) => {
-            read_put(put).map(JournalEntry::Put).ok_or_else(|| "a put is not understood".to_owned())
+            read_put(put).map(JournalEntry::Put).ok_or_else(|| "cannot parse a put".to_owned())
         }
-        _ => Err("its kind is not known".to_owned()),
+        _ => Err("its kind is unknown".to_owned()),
     }
 }
 
@@ -88,7 +88,7 @@ impl PutEntry<'_> {
     pub(super) fn for_each(self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<(), String> {
         let mut rest = self.rest;
         for _ in 0..self.records {
-            let record = read_record(&mut rest).ok_or("a record of a put is not understood")?;
+            let record = read_record(&mut rest).ok_or("cannot parse a record of a put")?;
             take(&record);
         }
         if rest.is_empty() { Ok(()) } else { Err("a put is longer than its records".to_owned()) }

@@ -18,15 +18,19 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another server has the folder open.
-    #[error("{} is in use by another server: stop that one, or choose another folder", folder.display())]
+    #[error(
+        "{} is in use by another server: stop that server, or choose another folder",
+        folder.display()
+    )]
     InUse {
         /// The journal's folder.
         folder: PathBuf,
     },
     /// Bytes are damaged, and not only at the end of the journal.
     #[error(
-        "{} is damaged at byte {offset}: {problem}. Restore the file from a copy; or, to give up \
-         everything from there on, cut it to {offset} bytes and remove the later journal files",
+        "{} is damaged at byte {offset}: {problem}. Restore the file from a backup. Alternatively, \
+         discard all data from that byte on: truncate the file to {offset} bytes and delete the \
+         later journal files",
         path.display()
     )]
     Damaged {
@@ -39,8 +43,9 @@ pub enum OpenError {
     },
     /// A file is unreadable from its first byte.
     #[error(
-        "{} is not a journal file that can be read: {problem}. Restore it from a copy, or choose \
-         another folder", path.display()
+        "{} is not a readable journal file: {problem}. Restore it from a backup, or choose another \
+         folder",
+        path.display()
     )]
     NotAJournal {
         /// The unreadable file.
@@ -49,16 +54,15 @@ pub enum OpenError {
         problem: String,
     },
     /// A file is missing: the oldest, the newest, or one in between.
-    #[error("{} is missing: restore it from a copy, or choose another folder", path.display())]
+    #[error("{} is missing: restore it from a backup, or choose another folder", path.display())]
     Missing {
         /// The missing file.
         path: PathBuf,
     },
     /// An entry is undamaged, but the engine cannot apply it.
     #[error(
-        "{} holds an entry at byte {offset} that cannot be applied: {problem}. It was written by \
-         another version (this one writes format {FORMAT_VERSION}); use that one, or choose \
-         another folder",
+        "cannot apply the entry at byte {offset} of {}: {problem}. Another version wrote it (this \
+         one writes format {FORMAT_VERSION}); use that version, or choose another folder",
         path.display()
     )]
     Unusable {

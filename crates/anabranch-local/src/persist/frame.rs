@@ -57,7 +57,7 @@ pub(super) enum FrameError {
     Incomplete,
     #[error("the checksum of an entry does not match its bytes")]
     Checksum,
-    #[error("an entry is of a kind that this version does not know")]
+    #[error("the kind of an entry is unknown to this version")]
     Kind,
 }
 

@@ -26,11 +26,11 @@ pub(super) struct FileHeader {
 /// Reason why a file does not begin with a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeaderError {
-    #[error("the file does not begin like a journal")]
+    #[error("the file does not begin with a journal header")]
     Magic,
-    #[error("it has format {0}, and this version reads format {FORMAT_VERSION} only")]
+    #[error("it has format {0}, but this version supports only format {FORMAT_VERSION}")]
     Version(u32),
-    #[error("the checksum of its header does not match")]
+    #[error("the checksum of the header does not match")]
     Checksum,
 }
 

@@ -46,7 +46,7 @@ impl MetadataSnapshot {
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes)
-            .map_err(|problem| format!("a snapshot is not understood: {problem}"))
+            .map_err(|problem| format!("cannot parse the snapshot: {problem}"))
     }
 }
 

@@ -120,12 +120,12 @@ impl ReplayState<'_, '_> {
             problem: problem.to_string(),
         })?;
         if header.file != file {
-            let problem = format!("its header says that it is file {}", header.file);
+            let problem = format!("its header belongs to file {}", header.file);
             return Err(OpenError::NotAJournal { path, problem });
         }
         if let Some(before) = self.reached.as_ref().filter(|end| end.next != header.first) {
             let problem =
-                format!("entries {} to {} should follow here", before.next, header.first - 1);
+                format!("entries {} to {} are missing here", before.next, header.first - 1);
             let path = self.folder.file(before.file);
             return Err(OpenError::Damaged { path, offset: before.length, problem });
         }
@@ -153,11 +153,11 @@ impl ReplayState<'_, '_> {
                 Err(problem) => return Err(damaged(at, problem.to_string())),
             };
             if frame.number != next {
-                let problem = format!("entry {next} should be here, and entry {} is", frame.number);
+                let problem = format!("expected entry {next}, found entry {}", frame.number);
                 return Err(damaged(at, problem));
             }
             if sealed || (frame.kind == Kind::Snapshot) != (next == header.first) {
-                return Err(damaged(at, "an entry is out of its place".to_owned()));
+                return Err(damaged(at, "an entry is out of order".to_owned()));
             }
             let payload = &bytes[frame.payload.clone()];
             self.take(file, frame.kind, payload).map_err(|problem| OpenError::Unusable {
@@ -213,7 +213,7 @@ impl ReplayState<'_, '_> {
             Kind::Sealed => return Ok(()),
             Kind::Dropped => {
                 let below = payload.try_into().map(u64::from_le_bytes);
-                let below = below.map_err(|_| "it does not name a file".to_owned())?;
+                let below = below.map_err(|_| "its content is not a file name".to_owned())?;
                 self.needed = self.needed.max(below);
                 return Ok(());
             }

@@ -146,9 +146,9 @@ impl<'a> Recovery<'a> {
             self.streams.insert(put.stream_id, stream);
         }
         let topology = self.streams[&put.stream_id].read();
-        let state = topology.shards.get(put.shard as usize).ok_or("its shard is not known")?;
+        let state = topology.shards.get(put.shard as usize).ok_or("its shard does not exist")?;
         if put.end_counter().is_none_or(|end| end > ENDING_COUNTER) {
-            return Err("its records have impossible numbers".to_owned());
+            return Err("its records have invalid sequence numbers".to_owned());
         }
         let mut inside = state.shard.lock();
         inside.log.skip_to(put.first_counter);

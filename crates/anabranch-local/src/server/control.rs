@@ -97,7 +97,7 @@ fn act(
             let reshards = matches!(rule.effect, FaultEffect::Split | FaultEffect::Merge);
             let struck = [Operation::PutRecord, Operation::PutRecords, Operation::GetRecords];
             if reshards && rule.operation.is_some_and(|operation| !struck.contains(&operation)) {
-                let text = "Split and Merge strike PutRecord, PutRecords and GetRecords only";
+                let text = "Split and Merge apply only to PutRecord, PutRecords and GetRecords";
                 return Err(refuse(400, text));
             }
             Ok(json!({"id": faults.add(rule)}))
@@ -124,17 +124,17 @@ fn act(
             if id.is_some_and(|id| faults.remove(id)) {
                 Ok(json!({}))
             } else {
-                Err(refuse(404, format!("no rule stands under {path}")))
+                Err(refuse(404, format!("fault rule {path} does not exist")))
             }
         }
-        _ => Err(refuse(404, format!("{method} /_anabranch/{path} is not known"))),
+        _ => Err(refuse(404, format!("{method} /_anabranch/{path} is not supported"))),
     }
 }
 
 fn advance(engine: &Engine, body: &[u8]) -> Result<Value, ControlRefusal> {
     let AdvanceRequest { advance_ms } = serde_json::from_slice(body)?;
     if !engine.clock().advance(advance_ms) {
-        return Err(refuse(409, "the engine runs on the system's clock, which can't be moved"));
+        return Err(refuse(409, "the engine uses the system clock, which cannot be changed"));
     }
     Ok(json!({"now_ms": engine.clock().now_ms()}))
 }
@@ -144,7 +144,7 @@ fn reshard(engine: &Engine, body: &[u8]) -> Result<Value, ControlRefusal> {
     match (request.split.as_deref(), request.merge.as_deref()) {
         (Some(shard), None) => engine.split_now(&request.stream, Some(shard))?,
         (None, Some(shard)) => engine.merge_now(&request.stream, Some(shard))?,
-        _ => return Err(refuse(400, "name one shard, as \"split\" or as \"merge\"")),
+        _ => return Err(refuse(400, "set either \"split\" or \"merge\", to one shard")),
     }
     Ok(json!({}))
 }

@@ -82,7 +82,7 @@ async fn route(
     }
     let encoding = Encoding::of(&head.headers);
     if head.method != Method::POST {
-        let message = format!("{} {path} is not served here", head.method);
+        let message = format!("{} {path} is not supported", head.method);
         let refusal = ApiError::new(ErrorKind::UnknownOperation, message);
         return Ok(reply::error(&refusal, encoding));
     }
@@ -173,10 +173,12 @@ impl BodyError {
         let unreadable = ErrorKind::Serialization;
         let (status, kind, message) = match self {
             Self::TooLarge => {
-                (413, unreadable, format!("The body is over {BODY_MAX_BYTES} bytes."))
+                (413, unreadable, format!("The body exceeds {BODY_MAX_BYTES} bytes."))
             }
-            Self::Cut => (400, unreadable, "The body ends too early.".to_owned()),
-            Self::Slow => (408, ErrorKind::RequestTimeout, "The body came too slowly.".to_owned()),
+            Self::Cut => (400, unreadable, "The body ended too early.".to_owned()),
+            Self::Slow => {
+                (408, ErrorKind::RequestTimeout, "The body arrived too slowly.".to_owned())
+            }
         };
         let refusal = ApiError::new(kind, message);
         let mut response = reply::error(&refusal, encoding);

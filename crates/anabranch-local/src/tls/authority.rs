@@ -58,7 +58,7 @@ impl Authority {
                 kept.verify().map_err(bad)?;
                 Ok(kept)
             }
-            (true, false) => Err(bad("ca.key is not there".to_owned())),
+            (true, false) => Err(bad("ca.key is missing".to_owned())),
             // A start that was killed between the two writes leaves only the key. No client can
             // have trusted that authority.
             (false, _) => {
@@ -115,7 +115,7 @@ impl Authority {
             Ok(_) => Ok(()),
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::BadSignature | CertificateError::UnknownIssuer,
-            )) => Err("ca.pem and ca.key do not belong together".to_owned()),
+            )) => Err("ca.pem and ca.key do not match".to_owned()),
             Err(problem) => Err(text(&problem)),
         }
     }
@@ -195,9 +195,9 @@ mod tests {
     fn a_folder_that_was_meddled_with_is_refused_by_name() {
         let other = KeyPair::generate().unwrap().serialize_pem();
         for (file, text, reason) in [
-            ("ca.key", Some(other.as_str()), "do not belong together"),
+            ("ca.key", Some(other.as_str()), "ca.pem and ca.key do not match"),
             ("ca.key", Some("garbage"), "ca.key: "),
-            ("ca.key", None, "ca.key is not there"),
+            ("ca.key", None, "ca.key is missing"),
             ("ca.pem", Some("garbage"), "ca.pem: "),
         ] {
             let folder = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ mod tests {
             let Err(refused) = Authority::kept_in(folder.path()) else { panic!("{reason}") };
             let refused = refused.to_string();
             assert!(refused.contains(reason), "{refused}");
-            assert!(refused.contains("remove ca.pem and ca.key"), "{refused}");
+            assert!(refused.contains("delete ca.pem and ca.key"), "{refused}");
             assert!(refused.contains(&folder.path().display().to_string()), "{refused}");
         }
     }

@@ -27,7 +27,10 @@ pub enum TlsError {
         reason: String,
     },
     /// The private key belongs to another certificate.
-    #[error("the key in {} does not belong to the certificate in {}", .key.display(), .certificate.display())]
+    #[error(
+        "the key in {} does not belong to the certificate in {}",
+        .key.display(), .certificate.display()
+    )]
     KeyMismatch {
         /// The file of the certificate.
         certificate: PathBuf,
@@ -37,8 +40,8 @@ pub enum TlsError {
     /// The certificate authority in a folder has expired, or its key does not match its
     /// certificate.
     #[error(
-        "the certificate authority in {} cannot be used ({reason}): remove ca.pem and ca.key there, \
-         and the next start makes new ones, which clients have to trust again",
+        "cannot use the certificate authority in {} ({reason}): delete ca.pem and ca.key there; \
+         the next start creates new ones, which clients must trust again",
         .folder.display()
     )]
     Authority {
@@ -48,7 +51,7 @@ pub enum TlsError {
         reason: String,
     },
     /// No certificate could be created.
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Made(String),
 }
 
@@ -70,5 +73,5 @@ pub(super) fn read(file: &Path) -> Result<String, TlsError> {
         source,
     })?;
     String::from_utf8(bytes)
-        .map_err(|_| TlsError::unusable(file, "it is not text, so it is not PEM".to_owned()))
+        .map_err(|_| TlsError::unusable(file, "it is not a text file, so it is not PEM".to_owned()))
 }

@@ -77,12 +77,12 @@ impl Tls {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(ca_pem.as_bytes()).collect();
         let chain = chain.map_err(|problem| unusable(certificate, problem.to_string()))?;
         if chain.is_empty() {
-            return Err(unusable(certificate, "it holds no certificate in PEM".to_owned()));
+            return Err(unusable(certificate, "it contains no certificate in PEM".to_owned()));
         }
         let private = PrivateKeyDer::from_pem_slice(error::read(key)?.as_bytes());
         let private = private.map_err(|problem| match problem {
             pem::Error::NoItemsFound => {
-                unusable(key, "it holds no unencrypted private key in PEM".to_owned())
+                unusable(key, "it contains no unencrypted private key in PEM".to_owned())
             }
             problem => unusable(key, problem.to_string()),
         })?;

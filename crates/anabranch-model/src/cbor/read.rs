@@ -139,7 +139,7 @@ impl<'a> CborCursor<'a> {
         match self.head()? {
             ItemHead { major: major::SIMPLE, info: 20, .. } => Ok(false),
             ItemHead { major: major::SIMPLE, info: 21, .. } => Ok(true),
-            _ => Err(MalformedCbor("a value that is neither true nor false")),
+            _ => Err(MalformedCbor("a value that is not a boolean")),
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> CborCursor<'a> {
         while !self.at_break()? {
             let chunk = self.head()?;
             if chunk.major != wanted || chunk.is_indefinite() {
-                return Err(MalformedCbor("a CBOR string with a foreign chunk"));
+                return Err(MalformedCbor("a CBOR string with a chunk of another type"));
             }
             whole.extend_from_slice(self.take_string(chunk)?);
         }
@@ -292,7 +292,7 @@ impl<'a> CborCursor<'a> {
             }
             major::TAG => self.skip_within(depth)?,
             major::SIMPLE if head.is_indefinite() => {
-                return Err(MalformedCbor("a stray CBOR break"));
+                return Err(MalformedCbor("an unexpected CBOR break"));
             }
             _ => {}
         }
@@ -304,7 +304,7 @@ impl<'a> CborCursor<'a> {
         if self.at == self.bytes.len() {
             Ok(())
         } else {
-            Err(MalformedCbor("bytes behind the body"))
+            Err(MalformedCbor("bytes after the body"))
         }
     }
 }

@@ -30,8 +30,8 @@ pub enum CheckpointStep {
 /// Error: the checkpoint is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{asked} can't be checkpointed: it has to lie between the last checkpoint, {last}, and the last \
-     record given, {largest}"
+    "cannot checkpoint {asked}: it must be between the last checkpoint, {last}, and the last \
+     delivered record, {largest}"
 )]
 pub struct CheckpointOutOfRange {
     /// Requested checkpoint.

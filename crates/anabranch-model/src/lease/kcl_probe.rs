@@ -222,23 +222,20 @@ impl fmt::Display for ProbeRefusal {
         match self {
             Self::Kcl3AtWork { moved, version } => {
                 let version = version.as_deref().unwrap_or("KCL 3.x");
-                write!(
-                    f,
-                    "a fleet of KCL 3.x is at work ({version}; {moved}); stop its workers, "
-                )?;
+                write!(f, "a KCL 3.x fleet is active ({version}; {moved}); stop its workers, ")?;
                 f.write_str("or roll it back to KCL 2.x")
             }
             Self::OtherMode { rows } => write!(
                 f,
-                "{rows} of its leases are of the other kind: a table of KCL is for one stream, and \
-                 its leases are called as the shards are, or for several, and they are called \
-                 account:stream:creation time:shard; give this application a table of its own, or \
-                 read this one as those do who made these leases"
+                "{rows} of its leases are of the other kind: a KCL table with one stream names its \
+                 leases after the shards, and one with several streams names them \
+                 account:stream:creation time:shard; give this application its own table, or read \
+                 this table in the mode of the workers that created these leases"
             ),
             Self::LockUnreadable { why } => write!(
                 f,
-                "KCL 3.x has worked here, and whether it still does can't be seen: {why}; grant \
-                 read access to that table, or delete it with its fleet"
+                "a KCL 3.x fleet has used this table, and it is unknown whether it still does: \
+                 {why}; grant read access to that table, or delete it with its fleet"
             ),
         }
     }
@@ -247,9 +244,9 @@ impl fmt::Display for ProbeRefusal {
 impl fmt::Display for ProbeActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Leader(owner) => write!(f, "worker {owner} holds the leader's lock"),
-            Self::Lease(key) => write!(f, "lease {key} moved"),
-            Self::Version => f.write_str("the fleet has moved to it"),
+            Self::Leader(owner) => write!(f, "worker {owner} holds the leader lock"),
+            Self::Lease(key) => write!(f, "lease {key} has changed"),
+            Self::Version => f.write_str("the fleet has migrated to it"),
         }
     }
 }
@@ -304,12 +301,17 @@ mod tests {
             // The leader stopped and released its lock.
             (&with_leader, &without, 10_000, "clear"),
             (&with_leader, &without, 9_000, "wait 1000"),
-            (&with_leader, &table(&[1, 2], Some("3X"), Some("b")), 30_000, "leader's lock"),
-            (&without, &table(&[1, 2], Some("3X"), Some("a")), 30_000, "leader's lock"),
-            (&with_leader, &table(&[1, 3], Some("3X"), Some("a")), 4_000, "lease shard-1 moved"),
-            (&without, &table(&[1, 2, 0], Some("3X"), None), 4_000, "lease shard-2 moved"),
+            (&with_leader, &table(&[1, 2], Some("3X"), Some("b")), 30_000, "leader lock"),
+            (&without, &table(&[1, 2], Some("3X"), Some("a")), 30_000, "leader lock"),
+            (
+                &with_leader,
+                &table(&[1, 3], Some("3X"), Some("a")),
+                4_000,
+                "lease shard-1 has changed",
+            ),
+            (&without, &table(&[1, 2, 0], Some("3X"), None), 4_000, "lease shard-2 has changed"),
             // A lock without a version, as 3.x leaves it before the first one is recorded.
-            (&table(&[], None, Some("a")), &table(&[], None, Some("b")), 1, "leader's lock"),
+            (&table(&[], None, Some("a")), &table(&[], None, Some("b")), 1, "leader lock"),
         ] {
             check(first, latest, elapsed_ms, expected);
         }
@@ -319,7 +321,7 @@ mod tests {
     fn a_fleet_that_moves_to_kcl_3_meanwhile_is_seen() {
         let (before, after) =
             (table(&[1], Some("UPGRADE_FROM_2X"), None), table(&[2], Some("3X"), Some("a")));
-        check(&before, &after, 5_000, "KCL 3.x is at work");
+        check(&before, &after, 5_000, "KCL 3.x fleet is active");
     }
 
     #[test]
@@ -331,16 +333,16 @@ mod tests {
         for (start, now, expected) in [
             (&two, &two, None),
             (&two, &upgrading, None),
-            (&upgrading, &table(&[2], Some("3X_WITH_ROLLBACK"), None), Some("has moved to it")),
-            (&upgrading, &table(&[2], Some("3X"), Some("a")), Some("leader's lock")),
-            (&two, &table(&[2], None, Some("a")), Some("leader's lock")),
+            (&upgrading, &table(&[2], Some("3X_WITH_ROLLBACK"), None), Some("has migrated to it")),
+            (&upgrading, &table(&[2], Some("3X"), Some("a")), Some("leader lock")),
+            (&two, &table(&[2], None, Some("a")), Some("leader lock")),
             // The version of a fleet that had stopped before the start remains, and the counters
             // are Anabranch's.
             (&gone, &table(&[7], Some("3X"), Some("a")), None),
             (&gone, &let_go, None),
             (&let_go, &let_go, None),
-            (&gone, &table(&[7], Some("3X"), Some("b")), Some("leader's lock")),
-            (&let_go, &gone, Some("leader's lock")),
+            (&gone, &table(&[7], Some("3X"), Some("b")), Some("leader lock")),
+            (&let_go, &gone, Some("leader lock")),
             (&gone, &table(&[7], Some("2X"), Some("b")), None),
         ] {
             let said = must_yield(start, now).map(|why| why.to_string());

@@ -39,55 +39,55 @@ pub enum StoredRow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 pub enum WriteRefusal {
     /// The row does not exist.
-    #[error("there is no such row")]
+    #[error("the row does not exist")]
     Missing,
     /// The row exists already.
-    #[error("there is such a row already")]
+    #[error("the row exists already")]
     Exists,
     /// The lease has changed hands since: its term has changed.
-    #[error("the lease has changed hands since (its term moved)")]
+    #[error("the lease has changed owner (its term has changed)")]
     TermMoved,
     /// Another worker owns the lease, or none does.
-    #[error("the lease belongs to another worker, or to none")]
+    #[error("another worker owns the lease, or none does")]
     NotOwner,
     /// The owner cannot hand the lease over.
-    #[error("its owner can't hand the lease over now")]
+    #[error("the owner cannot hand the lease over now")]
     HandOverRefused,
     /// Another worker has requested the lease.
-    #[error("another worker has asked for the lease")]
+    #[error("another worker has requested the lease")]
     RequestedByOther,
     /// That worker has not requested the lease.
-    #[error("that worker has not asked for the lease")]
+    #[error("that worker has not requested the lease")]
     NotRequested,
     /// The lease has no owner to ask, or it is the requester's own.
-    #[error("there is no other worker to ask for the lease")]
+    #[error("the lease has no other owner to request it from")]
     NoOwner,
     /// The checkpoint is not the one to be replaced.
-    #[error("the checkpoint is not the one that this one replaces")]
+    #[error("the current checkpoint is not the one to be replaced")]
     CheckpointMoved,
     /// The new checkpoint is before the old one.
-    #[error("the new checkpoint lies before the one that it replaces")]
+    #[error("the new checkpoint is before the current one")]
     CheckpointBehind,
     /// The shard is not finished.
-    #[error("the shard is not done")]
+    #[error("the shard is not finished")]
     NotEnded,
     /// The worker was fenced, or it left.
-    #[error("the worker was fenced, or it left")]
+    #[error("the worker was fenced or has left")]
     Fenced,
     /// The worker's heartbeat has changed since.
-    #[error("the worker's heart has moved since")]
+    #[error("the worker has sent a heartbeat since")]
     CounterMoved,
     /// The worker has neither left nor been fenced.
     #[error("the worker has neither left nor been fenced")]
     StillAlive,
     /// The worker still owns a lease.
-    #[error("a lease still names the worker")]
+    #[error("the worker still owns a lease")]
     StillReferenced,
     /// The stream was created at another time: it is another stream of the same name.
-    #[error("the stream was created at another time")]
+    #[error("the stream was recreated: its creation time is different")]
     OtherStream,
     /// The layout has no such write.
-    #[error("this table layout has no such write")]
+    #[error("the table layout does not support this write")]
     Unsupported,
 }
 

@@ -40,7 +40,7 @@ pub enum Inconsistency {
         high: ShardId,
     },
     /// No open shard covers these keys.
-    #[error("no open shard takes the keys {0:?}")]
+    #[error("no open shard covers the hash range {0:?}")]
     Hole(HashRange),
 }
 

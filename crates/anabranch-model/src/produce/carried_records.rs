@@ -110,7 +110,7 @@ impl<T> CarriedRecords<T> {
         let DecodedAggregate::Records(parts) =
             decode_framed(&carrier, AggregateFrame::Sound, HashRange::ALL)
         else {
-            unreachable!("a container that was built here can be read here")
+            unreachable!("an aggregate that was encoded here can be decoded here")
         };
         // Copied: a record that waits for a long time must not keep a whole Kinesis record alive.
         let own = |data: &Bytes| Bytes::copy_from_slice(data);
@@ -121,7 +121,12 @@ impl<T> CarriedRecords<T> {
                 noted.with(PartitionKey::from(part.partition_key.as_str()), own(&part.data))
             })
             .collect();
-        assert_eq!(records.len(), container.records, "a container holds what was put into it");
+        assert_eq!(
+            records.len(),
+            container.records,
+            "an aggregate contains the records that were \
+                                                      put into it"
+        );
         records
     }
 }

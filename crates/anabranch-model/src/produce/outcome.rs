@@ -85,15 +85,17 @@ pub enum RejectReason {
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { detail, .. } => write!(f, "the stream refused it: {detail}"),
-            Self::Expired => f.write_str("its deadline passed before it could be stored"),
+            Self::Refused { detail, .. } => write!(f, "the service refused it: {detail}"),
+            Self::Expired => f.write_str("its deadline passed before it was placed"),
             Self::KeyStopped => f.write_str(
-                "an earlier record of its key was not stored for certain, so the key is stopped",
+                "an earlier record of its key was rejected or its outcome is unknown, so the key \
+                 is stopped until it is resumed",
             ),
-            Self::ProducerStopped => {
-                f.write_str("too many keys are stopped, so the whole producer is")
-            }
-            Self::Closed => f.write_str("the producer was closed before it could be sent"),
+            Self::ProducerStopped => f.write_str(
+                "too many keys are stopped, so the whole producer is stopped until \
+                             they are resumed",
+            ),
+            Self::Closed => f.write_str("the producer was closed before the record was placed"),
         }
     }
 }

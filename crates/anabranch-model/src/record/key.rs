@@ -29,7 +29,7 @@ enum KeyRepr {
 
 /// Error: bytes are not a partition key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a partition key must be UTF-8, this one is not after byte {valid_up_to}")]
+#[error("the partition key is not UTF-8 after byte {valid_up_to}")]
 pub struct InvalidPartitionKey {
     /// Number of leading bytes that are valid UTF-8.
     pub valid_up_to: usize,

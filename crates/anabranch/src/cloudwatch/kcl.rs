@@ -3,6 +3,7 @@
 use super::MetricsLevel;
 use super::buffer::{MetricSeries, MetricUnit};
 use crate::event::{Event, LeaseEvent, ShardEvent};
+use crate::time::millis;
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;
 
@@ -88,30 +89,28 @@ impl KclMetrics {
         match event {
             ShardEvent::Started { .. } => shards += 1,
             ShardEvent::Stopped { .. } => shards = shards.saturating_sub(1),
-            ShardEvent::Metrics {
-                shard, records, bytes, calls: runs, busy_ms, behind_ms, ..
-            } => {
+            ShardEvent::Metrics { shard, records, bytes, calls, busy, behind_latest, .. } => {
                 say(Summary, shard, ("RecordsProcessed", Count), *records);
                 say(Summary, shard, ("DataBytesProcessed", Bytes), *bytes);
-                if let Some(mean_ms) = busy_ms.checked_div(*runs) {
+                if let Some(mean_ms) = millis(*busy).checked_div(*calls) {
                     let time = "RecordProcessor.processRecords.Time";
                     say(Summary, shard, (time, Milliseconds), mean_ms);
                     say(Summary, shard, ("Time", Milliseconds), mean_ms);
                     say(Summary, shard, ("Success", Count), 1);
                 }
-                if let Some(behind_ms) = behind_ms {
+                if let Some(behind_ms) = behind_latest.map(millis) {
                     let metric = ("MillisBehindLatest", Milliseconds);
-                    say(Summary, shard, metric, *behind_ms);
+                    say(Summary, shard, metric, behind_ms);
                     let of = MetricScope::Application;
-                    self.put(&mut add, Summary, "ApplicationTracker", of, metric, *behind_ms);
+                    self.put(&mut add, Summary, "ApplicationTracker", of, metric, behind_ms);
                 }
             }
             ShardEvent::HandlerFailed { shard, .. } => say(Summary, shard, ("Success", Count), 0),
-            ShardEvent::Fetched { shard, took: took_ms, .. } => {
+            ShardEvent::Fetched { shard, took, .. } => {
                 say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 1);
-                if let Some(took_ms) = took_ms {
+                if let Some(took_ms) = took.map(millis) {
                     let time = "KinesisDataFetcher.getRecords.Time";
-                    say(Detailed, shard, (time, Milliseconds), *took_ms);
+                    say(Detailed, shard, (time, Milliseconds), took_ms);
                 }
             }
             ShardEvent::FetchFailed { shard, .. } => {

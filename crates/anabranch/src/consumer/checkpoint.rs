@@ -66,7 +66,10 @@ impl CheckpointWriter {
                 return LeaseStatus::Kept;
             }
             CheckpointResult::Lost => return LeaseStatus::Lost,
-            CheckpointResult::BehindCurrent => format!("{at} lies before what the row holds"),
+            CheckpointResult::BehindCurrent => format!(
+                "checkpoint {at} is before the one in the \
+                                                        lease row"
+            ),
             CheckpointResult::Failed(error) => error.to_string(),
         };
         // Records done since the last checkpoint are redelivered if the lease changes owner now. A

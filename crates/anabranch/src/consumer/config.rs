@@ -1,4 +1,4 @@
-//! What a consumer is told before it runs.
+//! `Consumer`, the builder of a consumer, and its settings with defaults and bounds.
 
 use super::control::{ControlCommand, StreamControl};
 use super::dead_letter::OnError;
@@ -22,18 +22,15 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Reads streams for an application: give it Kinesis, a lease store and a closure, and run it.
+/// Reads streams for an application. Give it a lease store and a handler, and run it.
 ///
-/// Run as many processes of the same application as you like: they share the shards among
-/// themselves.
+/// Processes of the same application with the same lease store share the shards. Any number of them
+/// can run.
 ///
 /// ```no_run
-/// # use anabranch::consumer::{Consumer, Delivery, HandlerError};
-/// # use anabranch::lease::MemoryStore;
-/// # use anabranch_model::lease::Layout;
+/// # use anabranch::{Consumer, Delivery, HandlerError, MemoryStore};
 /// # async fn run() -> Result<(), HandlerError> {
 /// Consumer::new("orders", "mailer")
-///     .with_kinesis(anabranch::stream::aws::from_env().await?)
 ///     .with_leases(MemoryStore::new()) // one process; SQL or DynamoDB for more
 ///     .each(|record: Delivery| async move {
 ///         println!("{}: {:?}", record.partition_key, record.data);
@@ -46,78 +43,81 @@ use tokio::sync::mpsc;
 /// ```
 #[must_use = "a consumer does nothing until it runs"]
 pub struct Consumer<K = FromEnv, S = (), H = ()> {
-    /// What it was told.
     pub(super) settings: ConsumerSettings,
-    /// Kinesis, or how to reach it.
+    /// The Kinesis API, or the value from which it is made at the start.
     pub(super) kinesis: K,
-    /// Where the leases are kept.
     pub(super) store: S,
-    /// Who is given the records.
     pub(super) handler: H,
-    /// Requests for other streams.
+    /// Commands from [`StreamControl`], if there is one.
     pub(super) control: Option<mpsc::Receiver<ControlCommand>>,
-    /// Where it reads the time.
+    /// `None` for the machine's clock.
     pub(super) clock: Option<Clock>,
-    /// Where it draws random numbers.
     pub(super) chance: Rng,
-    /// How it is, for whoever asks.
     pub(super) health: Health,
-    /// Who wants to know what happens.
     pub(super) events: Events,
 }
 
-/// The settings of a consumer. Change them with [`Consumer::with_settings`].
+/// Settings of a consumer. Change them with [`Consumer::with_settings`].
+///
+/// [`Consumer::run`] checks them, and reports all values out of bounds at once.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ConsumerSettings {
-    /// The application: workers of one application share its streams.
+    /// Name of the application. Workers of one application share its shards.
     pub application: String,
-    /// The streams, and where to start each that the application has never read.
+    /// The streams to read, each with its start position.
     pub streams: Vec<StreamSettings>,
-    /// How many records of one shard are handled at once, of different keys. Default 1: strict
-    /// order of the whole shard. At most 1,024.
+    /// Number of lanes per shard: calls of the handler that may overlap, for different keys.
+    /// Default 1, which keeps the order of the whole shard; at most 1,024.
     pub concurrency: usize,
-    /// How often it is written down what is done. Default 1 s; at least 50 ms. After a crash, what
-    /// was done since comes again.
+    /// Interval between checkpoints. Default 1 s; 50 ms to 1 h. After a crash, the records done
+    /// since the last checkpoint are redelivered.
     pub checkpoint_interval: Duration,
-    /// How records are fetched. Default: polled.
+    /// Method by which records are fetched. Default: [`FetchMode::Poll`].
     pub fetch: FetchMode,
-    /// The longest pause between two reads of an idle shard. Default 1.5 s, as in KCL; at least 200 ms.
-    /// The service allows five reads a second, shared by all applications.
+    /// Maximum pause between two reads of an idle shard. Default 1.5 s, as in KCL; 200 ms to 1 h.
+    /// The service allows five reads per second and shard, shared by all applications.
     pub idle_poll_interval: Duration,
-    /// Bytes of records that all shards of this worker hold together; one record of each shard comes
-    /// on top. Default 256 MiB; 16 at least. Each read reserves 10 MiB until its reply is there, so
-    /// this also bounds how many shards that have much to read are read at once.
+    /// Maximum bytes of records that all shards of this worker hold together. Default 256 MiB; at
+    /// least 16 MiB. On top, each shard may hold one record or pushed event, and one chunk of a
+    /// lane.
+    ///
+    /// A read reserves 10 MiB until its reply arrives. The setting therefore also bounds the number
+    /// of busy shards that are read concurrently.
     pub memory_bytes: usize,
-    /// Records that wait in front of one lane. Default 512; 1 at least. They count to
-    /// `memory_bytes`.
+    /// Maximum number of records queued for one lane. Default 512; 1 to 1,000,000. They count
+    /// toward `memory_bytes`.
     pub lane_records: usize,
-    /// For how long this worker may be silent before others take its shards. Default 10 s; at
-    /// least 1 s. It may differ from worker to worker and change with a rolling deploy, once all
-    /// workers are of a version that names its lease time. Beside workers of Java it has to be their
-    /// failover time.
+    /// Time without a heartbeat after which other workers take this worker's shards. Default 10 s;
+    /// 1 s to 1 h.
+    ///
+    /// Workers may use different values, and a rolling deployment may change them, once all workers
+    /// run a version that publishes its lease time. In a fleet with workers of KCL for Java, use
+    /// their failover time.
     pub lease_time: Duration,
-    /// For how long a stop waits for handlers that are busy. Default 20 s.
+    /// Maximum time for which a stop waits for handlers. Default 20 s; 0 to 1 h.
     pub grace_period: Duration,
-    /// For how long a processor may take to hear that its lease is lost. Default 5 s; where the
-    /// lease is given back and not lost, it is never more than that.
+    /// Maximum time of a call of [`ShardProcessor::lease_lost`](super::ShardProcessor::lease_lost).
+    /// Default 5 s; 1 ms to 1 h. If the lease is released and not lost, at most 5 s.
     pub lease_lost_timeout: Duration,
-    /// The pauses after a failure of the handler. Default: from 100 ms, doubled up to 30 s.
+    /// Backoff after a failed call of the handler. Default: from 100 ms, doubling up to 30 s.
     pub retry: Backoff,
-    /// What happens to a record that the handler can't do. Default: it is tried for ever.
+    /// Policy for records whose handler fails. Default: [`OnError::Retry`], without limit.
     pub on_error: OnError,
-    /// For how long a shard may stand still although there is something to do, and what follows.
+    /// Times after which a shard counts as stuck, 1 s to 24 h each, and the actions that follow.
     pub watchdog: WatchdogLimits,
-    /// How often the figures of each shard are told as an event. Default 10 s; at least 1 s.
+    /// Interval at which the metrics of each shard are emitted as an event. Default 10 s; 1 s to
+    /// 1 h.
     pub metrics_interval: Duration,
-    /// The worker's name in the lease store. Default: the application's, and the process id. Each
-    /// start adds random digits to it.
+    /// Name of the worker in the lease store. Default: the application's name and the process id.
+    /// Each start appends random digits.
     pub worker: Option<String>,
-    /// Whom it subscribes as, with enhanced fan-out: a name, or the ARN of a consumer that is
-    /// registered already, as a stream of another account needs. Default: the application's name.
+    /// Fan-out consumer to subscribe as: a name, or the ARN of a registered consumer. A stream of
+    /// another account needs an ARN. Default: the application's name.
     pub fan_out_name: Option<String>,
-    /// How often the rows are compared with the stream. Default 1 min; at least 1 s.
+    /// Interval at which the lease rows are compared with the stream. Default 1 min; 1 s to 24 h.
     pub audit_interval: Duration,
-    /// What bounds the sharing of leases.
+    /// Limits and settings of lease balancing.
     pub plan: plan::PlanSettings,
 }
 
@@ -146,7 +146,7 @@ impl ConsumerSettings {
         }
     }
 
-    /// The durations, each with its name and its least and greatest value in milliseconds.
+    /// Returns the durations, each with its name, and its minimum and maximum in milliseconds.
     fn times(&self) -> [(&'static str, Duration, u64, u64); 12] {
         const HOUR_MS: u64 = 3_600_000;
         const DAY_MS: u64 = 24 * HOUR_MS;
@@ -160,20 +160,22 @@ impl ConsumerSettings {
             ("grace_period", self.grace_period, 0, HOUR_MS),
             ("lease_lost_timeout", self.lease_lost_timeout, 1, HOUR_MS),
             ("metrics_interval", self.metrics_interval, 1_000, HOUR_MS),
-            stuck("watchdog.iterator", watchdog.iterator_ms),
-            stuck("watchdog.fetch", watchdog.fetch_ms),
-            stuck("watchdog.decode", watchdog.decode_ms),
-            stuck("watchdog.handler", watchdog.handler_ms),
-            stuck("watchdog.checkpoint", watchdog.checkpoint_ms),
+            stuck("watchdog.iterator_ms", watchdog.iterator_ms),
+            stuck("watchdog.fetch_ms", watchdog.fetch_ms),
+            stuck("watchdog.decode_ms", watchdog.decode_ms),
+            stuck("watchdog.handler_ms", watchdog.handler_ms),
+            stuck("watchdog.checkpoint_ms", watchdog.checkpoint_ms),
         ]
     }
 
-    /// Everything that is wrong with them.
+    /// Checks all settings, and reports all problems at once. `takes_lanes` is true if the
+    /// processing mode supports several lanes per shard.
     pub(super) fn check(&self, takes_lanes: bool) -> Result<(), ConsumerConfigError> {
         let mut wrong = Vec::new();
         if !takes_lanes && self.concurrency > 1 {
             wrong.push(format!(
-                "concurrency is {}, and this shape takes a whole shard in order: leave it at 1",
+                "concurrency is {}, but this processing mode handles each shard in order: set it \
+                 to 1",
                 self.concurrency
             ));
         }
@@ -182,68 +184,69 @@ impl ConsumerSettings {
                 wrong.push(text);
             }
         };
-        demand(!self.application.is_empty(), "the application has no name".to_owned());
+        demand(!self.application.is_empty(), "the application name is empty".to_owned());
         for stream in &self.streams {
-            demand(!stream.name.as_str().is_empty(), "a stream has no name".to_owned());
+            demand(!stream.name.as_str().is_empty(), "a stream name is empty".to_owned());
         }
         let mut bounds = |name: &str, value: u64, least: u64, most: u64| {
             demand(
                 (least..=most).contains(&value),
-                format!("{name} is {value}, and must be {least} to {most}"),
+                format!("{name} is {value}, but must be from {least} to {most}"),
             );
         };
         bounds("concurrency", self.concurrency as u64, 1, 1_024);
         let least = limits::GET_RECORDS_MAX_BYTES as u64 * 8 / 5;
         bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
         bounds("lane_records", self.lane_records as u64, 1, 1_000_000);
-        bounds("max_leases", self.plan.max_leases as u64, 1, u64::MAX);
+        bounds("plan.max_leases", self.plan.max_leases as u64, 1, u64::MAX);
         for (name, value, least, most) in self.times() {
             let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
             demand(
                 (least..=most).contains(&value),
-                format!("{name} is {value:?}, and must be {least:?} to {most:?}"),
+                format!("{name} is {value:?}, but must be from {least:?} to {most:?}"),
             );
         }
         let mut bounds = |name: &str, value: u64, least: u64, most: u64| {
             demand(
                 (least..=most).contains(&value),
-                format!("{name} is {value}, and must be {least} to {most}"),
+                format!("{name} is {value}, but must be from {least} to {most}"),
             );
         };
         if let Balance::Weight { hysteresis_percent } = self.plan.balance {
-            bounds("hysteresis_percent", hysteresis_percent.into(), 1, 1_000);
+            bounds("plan.balance.hysteresis_percent", hysteresis_percent.into(), 1, 1_000);
         }
         if let OnError::DeadLetter { attempts, .. } = &self.on_error {
-            bounds("attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
+            bounds("on_error.attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
         }
         if wrong.is_empty() { Ok(()) } else { Err(ConsumerConfigError { wrong }) }
     }
 }
 
-/// Settings that can't be run with: all that is wrong with them.
+/// Invalid settings of a consumer.
+#[non_exhaustive]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsumerConfigError {
-    /// One sentence for each.
+    /// One message per problem.
     pub wrong: Vec<String>,
 }
 
 impl fmt::Display for ConsumerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the consumer can't run with these settings: {}", self.wrong.join("; "))
+        write!(f, "invalid consumer settings: {}", self.wrong.join("; "))
     }
 }
 
 impl std::error::Error for ConsumerConfigError {}
 
 impl Consumer {
-    /// A consumer of `stream` for `application`. Where the application has never read the stream,
-    /// it starts at the oldest record.
+    /// Creates a consumer of `stream` for `application`. It starts at the oldest record if the
+    /// application has never read the stream.
     pub fn new(stream: impl Into<StreamName>, application: impl Into<String>) -> Self {
         Self::streams([stream], application)
     }
 
-    /// A consumer of several streams for `application`. More can be added while it runs: see
-    /// [`Consumer::control`].
+    /// Creates a consumer of several streams for `application`. [`Consumer::control`] adds more
+    /// while it runs.
     pub fn streams(
         streams: impl IntoIterator<Item = impl Into<StreamName>>,
         application: impl Into<String>,
@@ -265,27 +268,27 @@ impl Consumer {
 }
 
 impl<K, S, H> Consumer<K, S, H> {
-    /// Reads from this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default:
-    /// the region, credentials and endpoint of the environment ([`FromEnv`]).
+    /// Reads from `kinesis`: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default: the
+    /// region, credentials and endpoint of the environment ([`FromEnv`]).
     pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> Consumer<L, S, H> {
         let Self { settings, store, handler, control, clock, chance, health, events, .. } = self;
         Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
-    /// Keeps its leases and checkpoints there.
+    /// Keeps leases and checkpoints in `store`.
     pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<K, T, H> {
         let Self { settings, kinesis, handler, control, clock, chance, health, events, .. } = self;
         Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
-    /// Gives the records to `handler`.
+    /// Passes the records to `handler`, a [`ProcessingMode`](super::ProcessingMode).
     pub fn with_handler<G>(self, handler: G) -> Consumer<K, S, G> {
         let Self { settings, kinesis, store, control, clock, chance, health, events, .. } = self;
         Consumer { settings, kinesis, store, handler, control, clock, chance, health, events }
     }
 
-    /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
-    /// panic it comes again.
+    /// Calls `handle` for each record. A record is done when the call returns `Ok`. After an error
+    /// or a panic it is delivered again.
     pub fn each<F, T, E>(self, handle: F) -> Consumer<K, S, PerRecord<F>>
     where
         F: Fn(Delivery) -> T + Send + Sync + 'static,
@@ -295,8 +298,8 @@ impl<K, S, H> Consumer<K, S, H> {
         self.with_handler(PerRecord(handle))
     }
 
-    /// Calls `handle` with up to `most` records at once, of one lane of one shard. They are done
-    /// when it returns `Ok`; on an error or a panic all of them come again.
+    /// Calls `handle` with batches of 1 to `most` records, each of one lane of one shard. A batch
+    /// is done when the call returns `Ok`. After an error or a panic all of it is delivered again.
     pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<K, S, PerBatch<F>>
     where
         F: Fn(Batch) -> T + Send + Sync + 'static,
@@ -306,23 +309,24 @@ impl<K, S, H> Consumer<K, S, H> {
         self.with_handler(PerBatch { handle, most })
     }
 
-    /// Calls `handle` with up to `most` records at once, of one lane of one shard, whose effects
-    /// are stored exactly once: `handle` does them in a transaction of its own in the database of
-    /// the leases, ends it with [`TransactionBatch::commit`](super::TransactionBatch::commit), and
-    /// commits. Whatever it returns, the batch is done if its transaction was stored, and comes
-    /// again if not.
+    /// Calls `handle` with batches of 1 to `most` records, each of one lane of one shard, and
+    /// stores their effects exactly once.
     ///
-    /// Only leases in PostgreSQL or SQLite can do that; with others it does not compile:
+    /// `handle` writes its effects in its own transaction, in the database of the leases. As the
+    /// last statement it calls [`TransactionBatch::commit`](super::TransactionBatch::commit), and
+    /// then commits the transaction. The batch is done if the transaction was committed, whatever
+    /// `handle` returns. Otherwise it is delivered again.
+    ///
+    /// This requires leases in PostgreSQL or SQLite. Other stores do not compile:
     ///
     /// ```compile_fail
-    /// # use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
-    /// # use anabranch::lease::MemoryStore;
-    /// # use anabranch_model::lease::Layout;
+    /// # use anabranch::{Consumer, HandlerError, MemoryStore, TransactionBatch};
     /// # async fn run() -> Result<(), HandlerError> {
     /// Consumer::new("orders", "mailer")
-    ///     .with_kinesis(anabranch::stream::aws::from_env().await?)
     ///     .with_leases(MemoryStore::new())
-    ///     .exactly_once(100, |_: TransactionBatch<MemoryStore>| async { Ok::<(), HandlerError>(()) })
+    ///     .exactly_once(100, |_: TransactionBatch<MemoryStore>| async {
+    ///         Ok::<(), HandlerError>(())
+    ///     })
     ///     .run()
     ///     .await?;
     /// # Ok(())
@@ -338,75 +342,78 @@ impl<K, S, H> Consumer<K, S, H> {
         self.with_handler(ExactlyOnce { handle, most })
     }
 
-    /// Makes a processor for each shard, as KCL does, which says itself what is done. See
-    /// [`ShardProcessor`](super::ShardProcessor).
+    /// Creates a processor for each shard, as KCL does. The processor writes its own checkpoints,
+    /// see [`ShardProcessor`](super::ShardProcessor).
     pub fn processors<F: ProcessorFactory>(self, factory: F) -> Consumer<K, S, Processors<F>> {
         self.with_handler(Processors::new(factory))
     }
 
-    /// Where to start, if the application has never read the streams named so far. A checkpoint
-    /// goes before it.
+    /// Sets the start position of the streams named so far. It applies only to streams that the
+    /// application has never read; a checkpoint takes precedence.
     pub fn starting_at(mut self, start: StartPosition) -> Self {
         self.settings.streams.iter_mut().for_each(|stream| stream.start = start);
         self
     }
 
-    /// Reads one more stream.
+    /// Reads one more stream, from `start` if the application has never read it.
     pub fn and_stream(mut self, name: impl Into<StreamName>, start: StartPosition) -> Self {
         self.settings.streams.push(StreamSettings { name: name.into(), start });
         self
     }
 
-    /// What adds streams and removes them while the consumer runs.
+    /// Returns a handle that adds and removes streams while the consumer runs. A second call
+    /// disconnects the first handle; clone the handle instead.
     pub fn control(&mut self) -> StreamControl {
         let (control, requests) = StreamControl::new();
         self.control = Some(requests);
         control
     }
 
-    /// Handles so many records of one shard at once, of different keys; each key stays in order.
+    /// Sets the number of lanes per shard, 1 to 1,024. Default 1. Records of different keys are
+    /// handled concurrently; each key stays in order. Modes that process a whole shard in order,
+    /// such as [`Consumer::processors`], require 1.
     pub fn with_concurrency(mut self, lanes: usize) -> Self {
         self.settings.concurrency = lanes;
         self
     }
 
-    /// Has records pushed to it by enhanced fan-out, instead of polling for them.
+    /// Receives records by enhanced fan-out instead of polling.
     pub fn with_fan_out(mut self) -> Self {
         self.settings.fetch = FetchMode::FanOut;
         self
     }
 
-    /// Levels the workers by the bytes per second that are read of their shards, once the numbers
-    /// of shards are level. A worker within 20 % of the mean is left alone.
+    /// Balances workers by the bytes per second read from their shards, once their numbers of
+    /// shards are balanced. A worker within 20 % of the mean keeps its shards.
     pub fn balanced_by_bytes(mut self) -> Self {
         self.settings.plan.balance = Balance::Weight { hysteresis_percent: 20 };
         self
     }
 
-    /// What happens to a record that the handler can't do.
+    /// Sets the policy for records whose handler fails. Default: [`OnError::Retry`].
     pub fn on_error(mut self, policy: OnError) -> Self {
         self.settings.on_error = policy;
         self
     }
 
-    /// Changes other settings.
+    /// Changes any of the settings.
     pub fn with_settings(mut self, change: impl FnOnce(&mut ConsumerSettings)) -> Self {
         change(&mut self.settings);
         self
     }
 
-    /// How it is while it runs: for probes and dashboards.
+    /// Returns a handle to the state of the running consumer, for probes and dashboards.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
 
-    /// Tells `events` what happens.
+    /// Passes events to `events`. Default: events are discarded.
     pub fn with_events(mut self, events: Events) -> Self {
         self.events = events;
         self
     }
 
-    /// Reads the time and draws random numbers there: for tests and simulations.
+    /// Uses this clock and this source of random numbers, for tests and simulations.
     pub fn with_clock(mut self, clock: Clock, chance: Rng) -> Self {
         self.clock = Some(clock);
         self.chance = chance;

@@ -1,4 +1,4 @@
-//! Streams that are added and removed while a consumer runs.
+//! `StreamControl`, which adds and removes streams while a consumer runs.
 
 use crate::lease::coordinator::ReadyStream;
 use crate::lease::{Coordinator, CoordinatorStartError, LeaseStore, StreamSettings};
@@ -10,39 +10,40 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-/// Requests that wait.
+/// Maximum number of queued commands.
 const WAITING: usize = 16;
 
-/// Adds streams to a running consumer and removes them. Clones speak to the same one.
+/// Handle that adds and removes streams of a running consumer. Clones control the same consumer.
 ///
-/// Do the same on all workers of the application: what one of them doesn't read, the others level
-/// out late.
+/// Make the same change on all workers of the application. Leases of a stream that one worker does
+/// not read are balanced late by the others.
 #[derive(Clone, Debug)]
 pub struct StreamControl {
     requests: mpsc::Sender<ControlCommand>,
 }
 
-/// Why a stream was not added or removed.
+/// Error of adding or removing a stream.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControlError {
-    /// The consumer does not run, or stopped before it was done.
-    #[error("the consumer has stopped, so its streams can't be changed")]
+    /// The consumer is not running, or stopped before the change was complete.
+    #[error("the consumer has stopped, so no stream can be added or removed")]
     Stopped,
     /// The stream can't be read.
     #[error(transparent)]
     Start(#[from] CoordinatorStartError),
-    /// Somebody removed it meanwhile.
-    #[error("stream {stream} was removed before it could be read")]
+    /// The stream was removed by another call before it could be read.
+    #[error("stream {stream} was removed before reading it began")]
     Removed {
-        /// Its name.
+        /// Name of the stream.
         stream: StreamName,
     },
 }
 
-/// Tells whoever asked for a stream what came of it.
+/// Channel for the result of a [`ControlCommand::Add`].
 type AddReply = oneshot::Sender<Result<(), ControlError>>;
 
-/// What a running consumer is asked for.
+/// Command to a running consumer.
 #[derive(Debug)]
 pub(super) enum ControlCommand {
     Add { stream: StreamSettings, reply: AddReply },
@@ -50,14 +51,14 @@ pub(super) enum ControlCommand {
 }
 
 impl StreamControl {
-    /// A control, and what the consumer hears.
+    /// Creates a handle, and the consumer's receiver of its commands.
     pub(super) fn new() -> (Self, mpsc::Receiver<ControlCommand>) {
         let (requests, heard) = mpsc::channel(WAITING);
         (Self { requests }, heard)
     }
 
     /// Reads one more stream, from `start` if the application has never read it. Waits until the
-    /// stream can be used and its first rows are made, or until it is removed.
+    /// stream is usable and its first lease rows exist, or until it is removed.
     pub async fn add(
         &self,
         stream: impl Into<StreamName>,
@@ -67,8 +68,8 @@ impl StreamControl {
         self.send_request(|reply| ControlCommand::Add { stream, reply }).await?
     }
 
-    /// Reads a stream no longer: its shards are drained, and given back for others. Returns those
-    /// that could not be in the consumer's grace period. Rows and checkpoints stay.
+    /// Stops reading a stream: drains its shards and releases their leases. Returns the leases that
+    /// were not released within the consumer's grace period. Lease rows and checkpoints remain.
     pub async fn remove(
         &self,
         stream: impl Into<StreamName>,
@@ -87,12 +88,12 @@ impl StreamControl {
     }
 }
 
-/// The streams that are being made ready.
+/// Streams that are being opened.
 #[derive(Default)]
 struct PendingStreams {
-    /// The attempts.
+    /// One task per stream.
     tasks: JoinSet<Result<ReadyStream, CoordinatorStartError>>,
-    /// Who asked for which, and the attempt.
+    /// Task and reply channel of each stream.
     asked: BTreeMap<StreamName, (AbortHandle, AddReply)>,
 }
 
@@ -112,7 +113,7 @@ impl PendingStreams {
         self.asked.insert(name, (task, reply));
     }
 
-    /// Adds no more a stream that is not ready yet.
+    /// Cancels the opening of a stream.
     fn give_up(&mut self, stream: &StreamName) {
         if let Some((task, reply)) = self.asked.remove(stream) {
             task.abort();
@@ -120,7 +121,8 @@ impl PendingStreams {
         }
     }
 
-    /// Waits until one is ready, or can't be. `None` if nobody waits for it any more.
+    /// Waits for the next stream that is open or failed to open. Returns `None` if its request was
+    /// cancelled or its task panicked.
     async fn next(&mut self) -> Option<(Result<ReadyStream, CoordinatorStartError>, AddReply)> {
         let ended = match self.tasks.join_next_with_id().await {
             Some(ended) => ended,
@@ -130,13 +132,13 @@ impl PendingStreams {
         let is_it = |(_, (task, _)): &(&StreamName, &(AbortHandle, AddReply))| task.id() == id;
         let name = self.asked.iter().find(is_it)?.0.clone();
         let (_, reply) = self.asked.remove(&name)?;
-        // One that panicked leaves without an answer, which is one too.
+        // If the task panicked, the reply channel is dropped, and the caller gets an error.
         Some((ended.ok()?.1, reply))
     }
 }
 
-/// Does what is asked for. A stream that is added may have to be waited for, and keeps nobody
-/// waiting who asks for something else. Never ends.
+/// Executes commands. A stream that takes time to open does not delay other commands, except that a
+/// removal waits for its drain. Never returns.
 pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
     coordinator: &Coordinator<S, A>,
     requests: &mut Option<mpsc::Receiver<ControlCommand>>,
@@ -151,7 +153,7 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
                     Ok(opened) => coordinator.read_stream(opened),
                     Err(error) => Err(error),
                 };
-                // Whoever asked may have gone: what was asked for is done all the same.
+                // The stream is read even if the caller no longer waits.
                 let _ = reply.send(added.map_err(Into::into));
             },
             request = next_request(requests) => match request {
@@ -165,7 +167,7 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// The next request. Waits for ever once none can come.
+/// Returns the next command. Pends forever once all handles are dropped.
 async fn next_request(requests: &mut Option<mpsc::Receiver<ControlCommand>>) -> ControlCommand {
     while let Some(heard) = requests {
         match heard.recv().await {

@@ -1,12 +1,40 @@
-//! The consumer: every record of a stream to a handler, each key in order, through any split, merge
-//! and crash.
+//! The consumer: passes every record of a stream to a handler, each key in order, through splits,
+//! merges and crashes.
+//!
+//! ```no_run
+//! use anabranch::{Consumer, Delivery, HandlerError, SqliteStore};
+//! use std::time::Duration;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let leases = SqliteStore::open("leases.db", "mailer")?; // shared by processes of one machine
+//! Consumer::new("orders", "mailer")
+//!     .with_leases(leases)
+//!     .with_concurrency(8) // lanes per shard; each key stays in order
+//!     .with_settings(|settings| settings.grace_period = Duration::from_secs(5))
+//!     .each(|record: Delivery| async move {
+//!         println!("{}: {:?}", record.partition_key, record.data);
+//!         Ok::<(), HandlerError>(())
+//!     })
+//!     .run() // until SIGTERM or Ctrl-C
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The [crate page](crate#processing-modes) compares the processing modes. [`ConsumerSettings`]
+//! lists all settings with their defaults. [`Consumer::health`] and [`Consumer::with_events`] show
+//! a running consumer; [`Consumer::control`] changes its streams.
+//!
+//! Path of a record:
 //!
 //! ```text
-//! Coordinator ─ Grip ─► worker ─► shard ─┬─► fetch ─ Record ─► decode ─ UserRecord ─► lanes ─► handler
-//!                                        │     ▲ Room (bytes)                           │ done
-//!                                        │   budget                                  progress
-//!                                        └─► checkpoint ◄─ watermark per lane ──────────┘
-//!                                                 └─► Grip::checkpoint, Grip::end, Grip::finish
+//! Coordinator ─ LeaseHandle ─► shard::run
+//!                                │
+//!                                ├─► fetch ─ Record ─► Dispatcher ─ Chunk ─► Lane ─► handler
+//!                                │     ▲ ReplyReservation                      │ done
+//!                                │  MemoryBudget                               ▼
+//!                                └─► CheckpointWriter ◄──── Checkpoint ──── Progress
+//!                                          └─► LeaseHandle::checkpoint, end, finish
 //! ```
 
 mod config;

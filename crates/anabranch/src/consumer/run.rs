@@ -1,4 +1,4 @@
-//! A running consumer: a task for each shard that the coordinator lets it read.
+//! A running consumer: one task per shard whose lease this worker holds, until a stop or an error.
 
 use super::config::{Consumer, ConsumerConfigError, ConsumerSettings};
 use super::dispatch::memory::MemoryBudget;
@@ -26,101 +26,100 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// What all shards of a worker share.
+/// State shared by all shards of a worker.
 pub(crate) struct WorkerContext<A, H> {
-    /// The service.
     pub(super) api: Arc<A>,
-    /// Who is given the records.
     pub(super) handler: Arc<H>,
-    /// What the consumer was told.
     pub(super) settings: ConsumerSettings,
-    /// Whom it subscribes as, with enhanced fan-out.
+    /// Registration of the fan-out consumer. `None` when polling.
     pub(super) registry: Option<Arc<FanOutRegistry>>,
-    /// What a lease row can keep.
+    /// Layout of the lease rows, which limits what a checkpoint can hold.
     pub(super) layout: Layout,
-    /// The memory that records may take.
+    /// Memory for the records of all shards.
     pub(super) budget: MemoryBudget,
-    /// The worker's clock.
     pub(super) clock: Clock,
-    /// The worker's chance.
     pub(super) chance: Rng,
-    /// How the worker is.
     pub(super) health: Health,
-    /// The calls of the handler that a stop broke off.
+    /// Handler calls that a stop interrupted.
     pub(super) interrupted_calls: InterruptedCalls,
-    /// Who wants to know.
     pub(super) events: Events,
 }
 
-/// Why a consumer did not run, or did not stop in order.
+/// Error of a consumer that did not start, had to end, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunError {
-    /// It was told nonsense.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] ConsumerConfigError),
-    /// Kinesis can't be reached as configured.
+    /// The configuration of Kinesis is incomplete or wrong.
     #[error(transparent)]
     Kinesis(#[from] KinesisConfigError),
-    /// It can't start.
+    /// The worker can't start with this store or stream.
     #[error(transparent)]
     Start(#[from] CoordinatorStartError),
-    /// It can't go on: its last stream was deleted, and perhaps created again.
+    /// No stream is left to read: the last one was deleted or recreated, or a KCL 3.x fleet now
+    /// works on the lease table.
     #[error(transparent)]
     StreamDeleted(CoordinatorStartError),
-    /// A stream has all the fan-out consumers that the service allows, and this one is none of them.
+    /// The stream already has the maximum number of fan-out consumers, without this one.
     #[error(
-        "fan-out consumer {name} can't be registered on {stream}, which has as many as the service \
-         allows ({detail}): list them with `aws kinesis list-stream-consumers --stream-arn {stream}` \
-         and remove one that is not needed with `aws kinesis deregister-stream-consumer \
-         --consumer-arn ARN`, or read without fan-out"
+        "cannot register fan-out consumer {name} on {stream}, which has the maximum number of them \
+         ({detail}): list them with `aws kinesis list-stream-consumers --stream-arn {stream}` and \
+         remove an unused one with `aws kinesis deregister-stream-consumer --consumer-arn ARN`, or \
+         read without fan-out"
     )]
     FanOutLimit {
-        /// The stream's ARN.
+        /// ARN of the stream.
         stream: String,
-        /// The name that the consumer would have.
+        /// Name of the consumer that could not be registered.
         name: String,
-        /// The service's words.
+        /// Message of the service.
         detail: String,
     },
-    /// It can't go on: somebody deleted the table of its leases.
-    #[error("the table of leases was deleted while this worker ran")]
+    /// The lease table was deleted while the worker ran.
+    #[error("the lease table was deleted while this worker was running")]
     LeaseTableDeleted(#[source] StoreError),
-    /// It can't listen for signals.
-    #[error("signals to stop can't be listened for: {0}")]
+    /// The signal handlers could not be installed.
+    #[error("cannot install the handlers for SIGTERM and Ctrl-C: {0}")]
     Signals(#[source] std::io::Error),
-    /// The coordinator has ended by itself: one of its tasks panicked.
+    /// A task of the lease coordinator panicked. Its leases were released where possible.
     #[error(
-        "what holds this worker's leases panicked, so it gave back what it could and ended: the \
-         panic's message says where; start the worker again"
+        "the lease coordinator panicked; its leases were released where possible: see the panic \
+         message for the location, then start the worker again"
     )]
     CoordinatorEnded,
-    /// Some handlers did not end within the grace period.
+    /// Some leases could not be released within the grace period: handlers still ran, or the store
+    /// did not answer.
     #[error(
-        "stopped, but these shards could not be given back in time: {}; other workers take them \
-         when the lease time is over", names(.leases)
+        "stopped, but these leases could not be released in time: {}; other workers take them \
+         after the lease time",
+        names(.leases)
     )]
     Unreleased {
-        /// Which.
+        /// Keys of these leases. Other workers take them after the lease time.
         leases: Vec<LeaseKey>,
     },
-    /// The grace period ended before some handlers did. Their shards were given back.
+    /// The grace period ended before some handler calls did. They were dropped, their shards were
+    /// released, and their records are redelivered.
     #[error(
-        "stopped at the end of the grace period, before these records were done: {}; they are \
-         delivered again, to whoever reads the shard next; give a stop more time than they take",
+        "stopped at the end of the grace period; these handler calls were interrupted: {}; their \
+         records are delivered again by the next owner of the shard; set a longer `grace_period` \
+         to let such calls finish",
         describe(.calls)
     )]
     Interrupted {
-        /// The calls that were broken off, by shard.
+        /// The interrupted calls, ordered by shard.
         calls: Vec<InterruptedCall>,
     },
-    /// The lease store did not take the last word.
+    /// The lease store did not accept the worker's departure. Others wait for the lease time.
     #[error(
-        "stopped, but the lease store did not answer: what was done since the last checkpoint may come \
-         again, and other workers take over when the lease time is over"
+        "stopped, but the lease store did not answer: records since the last checkpoint may be \
+         delivered again, and other workers take over after the lease time"
     )]
     LeaveFailed,
-    /// A second signal came before the stop was over.
-    #[error("stopped at once by a second signal: other workers take over after the lease time")]
+    /// A second signal arrived before the stop was complete.
+    #[error("stopped at once by a second signal; other workers take over after the lease time")]
     Forced,
 }
 
@@ -129,11 +128,13 @@ fn names(leases: &[LeaseKey]) -> String {
 }
 
 impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
-    /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
-    /// at, writes down what is done and gives its shards back, so that others go on at once. All of
-    /// that takes the grace period and the time of one call of the lease store (3 s) at the most; a
-    /// handler that was not done by then is an error, since its records come again. A second signal
-    /// ends it on the spot.
+    /// Runs until SIGTERM or Ctrl-C, and then stops cleanly.
+    ///
+    /// A stop ends fetching, waits for the calls of the handler that have begun, checkpoints and
+    /// releases the shards, so that other workers continue at once. It takes at most the grace
+    /// period and the time of one call of the lease store (3 s). Calls still in progress after the
+    /// grace period are interrupted and reported as [`RunError::Interrupted`], because their
+    /// records are redelivered. A second signal ends the run at once.
     pub async fn run(self) -> Result<(), RunError> {
         let stop = run::signals(1).map_err(RunError::Signals)?;
         let force = run::signals(2).map_err(RunError::Signals)?;
@@ -145,8 +146,8 @@ impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
         }
     }
 
-    /// Runs until `stop` comes true, and then stops in order as [`Consumer::run`] does. Dropped, it
-    /// stops at once, as in a crash.
+    /// Runs until `stop` completes, and then stops cleanly, as [`Consumer::run`] does. Dropping the
+    /// future stops at once, as in a crash.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         self.settings.check(self.handler.supports_lanes())?;
         let grace_ms = millis(self.settings.grace_period);
@@ -179,7 +180,7 @@ impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
             events: self.events,
         });
         worker.health.begin(&worker.clock, &worker.budget);
-        // These futures are large, and not every caller boxes them.
+        // Boxed, because the future is large and not every caller boxes it.
         let start = Box::pin(Coordinator::start(
             store,
             api,
@@ -214,17 +215,18 @@ impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
         };
         worker.health.set_stage(RunStage::Stopping);
         worker.interrupted_calls.count();
-        // Whoever asks for streams from here on is told that it is too late.
+        // Later commands fail with `ControlError::Stopped`.
         drop(control);
         let mut stopping = Box::pin(coordinator.stop(grace_ms));
-        // Whatever is taken while the coordinator stops is drained like the rest.
+        // Leases that arrive while the coordinator stops are run too, so that they are drained like
+        // the others.
         let stopped = tokio::select! {
             biased;
             stopped = &mut stopping => stopped,
             () = async {
                 run_shards(&worker, &mut grips, &mut shards).await;
                 std::future::pending::<()>().await;
-            } => unreachable!("it waits for ever"),
+            } => unreachable!("this future never completes"),
         };
         let broken_off = match worker.interrupted_calls.take() {
             calls if calls.is_empty() => Ok(()),
@@ -238,14 +240,14 @@ impl<K: IntoStreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<K, S, H> {
     }
 }
 
-/// Waits until a stream has no room for the fan-out consumer.
+/// Waits until a stream has the maximum number of fan-out consumers and this one can't register.
 async fn wait_limit_reached(registry: Option<&FanOutRegistry>) -> RunError {
     let Some(registry) = registry else { return std::future::pending().await };
     let ConsumerLimitReached { arn: stream, name, detail } = registry.wait_limit_reached().await;
     RunError::FanOutLimit { stream, name, detail }
 }
 
-/// Runs every shard that there is a grip for. Ends when no more can come.
+/// Spawns a task for each lease handle received. Returns when the coordinator sends no more.
 async fn run_shards<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
     worker: &Arc<WorkerContext<A, H>>,
     grips: &mut mpsc::Receiver<LeaseHandle<S, A>>,
@@ -260,7 +262,7 @@ async fn run_shards<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
                 }
                 None => return,
             },
-            // A shard whose task panicked has dropped its grip, which gives the lease back.
+            // A panicked task has dropped its lease handle, which releases the lease.
             Some(_) = shards.join_next() => {}
         }
     }
@@ -284,7 +286,7 @@ impl<A, H> WorkerContext<A, H> {
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
         settings.lease_time_ms = millis(told.lease_time);
-        // Who stops without grace still hands shards over in order.
+        // A grace period of 0 ends a stop at once. Hand-overs still use the default drain timeout.
         if !told.grace_period.is_zero() {
             settings.drain_timeout = millis(told.grace_period);
         }
@@ -294,9 +296,9 @@ impl<A, H> WorkerContext<A, H> {
     }
 }
 
-// Stopping: the first signal asks, the second one forces.
+// Signals: the first one starts a clean stop, the second one ends the run at once.
 
-/// Waits for the `count`-th signal to stop, SIGTERM or Ctrl-C, from now on.
+/// Returns a future that completes with the `count`-th SIGTERM or Ctrl-C from now on.
 #[cfg(unix)]
 pub(super) fn signals(count: usize) -> io::Result<impl Future<Output = ()> + Send> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -313,12 +315,12 @@ pub(super) fn signals(count: usize) -> io::Result<impl Future<Output = ()> + Sen
     })
 }
 
-/// Waits for the `count`-th Ctrl-C from now on.
+/// Returns a future that completes with the `count`-th Ctrl-C from now on.
 #[cfg(not(unix))]
 pub(super) fn signals(count: usize) -> io::Result<impl Future<Output = ()> + Send> {
     Ok(async move {
         for _ in 0..count {
-            // Without a way to be told, there is nothing to stop for.
+            // Without a signal handler the signal never arrives.
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }

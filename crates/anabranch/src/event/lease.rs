@@ -4,6 +4,7 @@ use crate::stream::api::StreamStatus;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
+use std::time::{Duration, SystemTime};
 
 /// An event of a worker or its leases.
 #[derive(Clone, PartialEq, Debug)]
@@ -12,8 +13,8 @@ pub enum LeaseEvent {
     /// A KCL 3.x fleet used the lease table last. The worker does nothing until nothing in the
     /// table has changed for `wait`.
     WaitingForKcl3 {
-        /// Required time without a change, in milliseconds.
-        wait: u64,
+        /// Required time without a change.
+        wait: Duration,
         /// Owner of KCL's leader lock, if there is one.
         leader: Option<String>,
     },
@@ -168,11 +169,11 @@ pub enum LeaseEvent {
     StreamRecreated {
         /// Name of the stream.
         stream: StreamName,
-        /// Creation time that the application knows, in milliseconds since 1970. KCL's table stores
-        /// none; there it is `None`, and a row shows that it belongs to another stream.
-        known: Option<u64>,
-        /// Creation time reported by the service, in milliseconds since 1970.
-        found: u64,
+        /// Creation time that the application knows. KCL's table stores none; there it is `None`,
+        /// and a row shows that it belongs to another stream.
+        known: Option<SystemTime>,
+        /// Creation time reported by the service.
+        found: SystemTime,
     },
     /// The service reports that the stream was deleted, so it is no longer read. While the worker
     /// reads other streams, it keeps checking whether this one exists again.

@@ -6,6 +6,7 @@ use anabranch_model::produce::OrderingKey;
 use anabranch_model::produce::outcome::RejectReason;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An event of a producer. The KPL's metric for each is in parentheses.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,8 +42,8 @@ pub enum ProducerEvent {
         stream: StreamName,
         /// Id of the producer.
         producer: ProducerId,
-        /// Duration of the call, in milliseconds.
-        took: u64,
+        /// Duration of the call.
+        took: Duration,
         /// Entries that failed; all of them if the call failed (`AllErrors`).
         failed: usize,
     },
@@ -60,11 +61,10 @@ pub enum ProducerEvent {
         bytes: usize,
         /// Failed attempts before the one that placed them (`RetriesPerRecord`).
         retries: usize,
-        /// Time from the put of the oldest record to the first attempt, in milliseconds
-        /// (`BufferingTime`).
-        buffered_for: u64,
-        /// Time from the put of the oldest record to now, in milliseconds.
-        waited_for: u64,
+        /// Time from the put of the oldest record to the first attempt (`BufferingTime`).
+        buffered_for: Duration,
+        /// Time from the put of the oldest record to now.
+        waited_for: Duration,
         /// Records still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
@@ -106,8 +106,8 @@ pub enum ProducerEvent {
         detail: Arc<str>,
         /// User records in the Kinesis record.
         records: usize,
-        /// Time of the next attempt, by the producer's clock in milliseconds.
-        retry_in: u64,
+        /// Pause before the earliest next attempt. Zero if the records may be sent at once.
+        retry_in: Duration,
     },
     /// An aggregate or record was placed in a shard that does not own all of its keys, so its
     /// records are sent again.
@@ -148,8 +148,8 @@ pub enum ProducerEvent {
         fault: Fault,
         /// Error code and message of the service.
         detail: Arc<str>,
-        /// Duration of the longest of these pauses so far, in milliseconds.
-        duration: u64,
+        /// Duration of the longest of these pauses so far.
+        duration: Duration,
         /// Number of shards paused now, these included; 1 for all if they are not known.
         paused: usize,
     },
@@ -161,8 +161,8 @@ pub enum ProducerEvent {
         producer: ProducerId,
         /// The shards that were paused. Empty if they were not known.
         shards: Vec<ShardId>,
-        /// Duration of the longest of these pauses, in milliseconds.
-        for_ms: u64,
+        /// Duration of the longest of these pauses.
+        duration: Duration,
         /// Number of shards that are still paused.
         paused: usize,
     },

@@ -1,5 +1,7 @@
 //! Events of an outbox relay.
 
+use std::time::Duration;
+
 /// An event of a relay, which moves the rows of an outbox table into a stream.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -20,8 +22,8 @@ pub enum RelayEvent {
         table: String,
         /// Description of the failure.
         error: String,
-        /// Pause before the next attempt, in milliseconds.
-        retry_in: u64,
+        /// Pause before the next attempt.
+        retry_in: Duration,
     },
     /// Rows were placed in the stream and removed from the table.
     Sent {
@@ -80,8 +82,8 @@ pub enum RelayEvent {
         table: String,
         /// Number of waiting rows, at most.
         rows: u64,
-        /// Age of the oldest waiting row, in milliseconds.
-        ms: u64,
+        /// Age of the oldest waiting row. Zero if none waits.
+        age: Duration,
         /// Number of blocked keys.
         blocked_keys: usize,
     },

@@ -4,6 +4,7 @@ use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
 use anabranch_model::stuck_detector::{ReadPhase, WatchdogAction};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An event of a shard that this worker reads.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,10 +23,10 @@ pub enum ShardEvent {
         shard: Arc<LeaseKey>,
         /// Number of Kinesis records; an aggregate counts as one.
         records: usize,
-        /// Age of the newest of them relative to the shard's newest record, in milliseconds.
-        behind_latest: u64,
-        /// Duration of the call, in milliseconds; `None` for a subscription event.
-        took: Option<u64>,
+        /// Age of the newest of them relative to the shard's newest record.
+        behind_latest: Duration,
+        /// Duration of the call; `None` for a subscription event.
+        took: Option<Duration>,
     },
     /// The service returned no records because of an error. The call is retried after a pause.
     FetchFailed {
@@ -35,8 +36,8 @@ pub enum ShardEvent {
         error: String,
         /// Consecutive failures.
         failures: u32,
-        /// Pause before the next attempt, in milliseconds.
-        retry_in: u64,
+        /// Pause before the next attempt.
+        retry_in: Duration,
     },
     /// An iterator had expired. A new one was requested behind the last record received.
     IteratorRenewed {
@@ -93,8 +94,8 @@ pub enum ShardEvent {
         error: String,
         /// Consecutive failures.
         failures: u32,
-        /// Pause before the next attempt, in milliseconds.
-        pause_ms: u64,
+        /// Pause before the next attempt.
+        retry_in: Duration,
     },
     /// Another callback of the user's code, such as one of a shard processor, failed or panicked.
     CallbackFailed {
@@ -143,8 +144,8 @@ pub enum ShardEvent {
         shard: Arc<LeaseKey>,
         /// Phase in which it is stuck.
         phase: ReadPhase,
-        /// Time without progress, in milliseconds.
-        for_ms: u64,
+        /// Time without progress.
+        stuck_for: Duration,
         /// Action of the watchdog.
         action: WatchdogAction,
     },
@@ -158,13 +159,12 @@ pub enum ShardEvent {
         bytes: u64,
         /// Handler calls.
         calls: u64,
-        /// Duration of those calls in milliseconds, retries included.
-        busy_ms: u64,
-        /// Lag of the last reply behind the shard's newest record, in milliseconds. `None` if
-        /// unknown.
-        behind_ms: Option<u64>,
-        /// Age of the last record passed to the handler, in milliseconds. `None` if unknown.
-        age_ms: Option<u64>,
+        /// Total duration of those calls, retries included.
+        busy: Duration,
+        /// Lag of the last reply behind the shard's newest record. `None` if unknown.
+        behind_latest: Option<Duration>,
+        /// Age of the last record passed to the handler. `None` if unknown.
+        age: Option<Duration>,
     },
     /// Reading ended.
     Stopped {

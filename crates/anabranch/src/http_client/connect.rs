@@ -105,7 +105,7 @@ impl Connector {
         proxy: &Proxy,
         life: &Arc<Liveness>,
     ) -> Result<Box<dyn Transport>, ConnectError> {
-        let name = format!("the proxy {}", host_and_port(&proxy.uri));
+        let name = format!("proxy {}", host_and_port(&proxy.uri));
         let transport = self.tcp(&proxy.uri, name, life).await?;
         if proxy.uri.scheme() != Some(&Scheme::HTTPS) {
             return Ok(transport);

@@ -11,8 +11,9 @@ use std::time::Duration;
 pub enum HttpSetupError {
     /// The file of certificate authorities cannot be used.
     #[error(
-        "AWS_CA_BUNDLE names {}, which can't be used ({reason}): name a readable PEM file with \
-         certificates, or unset it to trust the system's authorities", path.display()
+        "cannot use {} from AWS_CA_BUNDLE: {reason}; set it to a readable PEM file with \
+         certificates, or unset it to trust the system's certificate authorities",
+        path.display()
     )]
     CaBundle {
         /// Path of the file.
@@ -21,7 +22,7 @@ pub enum HttpSetupError {
         reason: String,
     },
     /// The certificate authorities given by the caller cannot be used.
-    #[error("the certificate authorities can't be used: {reason}")]
+    #[error("cannot use the given certificate authorities: {reason}")]
     Certificates {
         /// Description of the problem.
         reason: String,
@@ -47,7 +48,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Setup(String),
     /// The request's address has no host, or a scheme other than `http` and `https`.
-    #[error("{uri} is not an address of http:// or https://")]
+    #[error("{uri} is not an http:// or https:// address")]
     Address {
         /// The address of the request.
         uri: String,
@@ -61,7 +62,7 @@ pub enum ConnectError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The proxy did not open a tunnel.
-    #[error("the proxy {proxy} opens no connection to {target}: {reason}")]
+    #[error("proxy {proxy} did not open a connection to {target}: {reason}")]
     Proxy {
         /// Host and port of the proxy.
         proxy: String,
@@ -71,7 +72,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The TLS handshake failed.
-    #[error("no TLS connection to {target}{}", certificate_advice(.source))]
+    #[error("the TLS handshake with {target} failed{}", certificate_advice(.source))]
     Tls {
         /// Host and port of the service or the proxy.
         target: String,
@@ -80,12 +81,12 @@ pub enum ConnectError {
     },
     /// The system has no certificate authorities.
     #[error(
-        "no certificate authorities were found, so no TLS connection can be made: install the \
-         package ca-certificates, or name a PEM file in AWS_CA_BUNDLE"
+        "no certificate authorities were found: install the package ca-certificates, or set \
+         AWS_CA_BUNDLE to a PEM file"
     )]
     NoAuthorities,
     /// The HTTP handshake failed.
-    #[error("no HTTP connection to {target}")]
+    #[error("the HTTP handshake with {target} failed")]
     Handshake {
         /// Host and port of the service.
         target: String,
@@ -106,7 +107,8 @@ fn certificate_advice(error: &std::io::Error) -> &'static str {
     let below = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     match below {
         Some(rustls::Error::InvalidCertificate(_)) => {
-            " (if its authority is one of your own, name that in AWS_CA_BUNDLE)"
+            " (if it uses a private certificate authority, set AWS_CA_BUNDLE to the authority's \
+             PEM file)"
         }
         _ => "",
     }
@@ -120,22 +122,22 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The server refused the HTTP/2 stream, and did not process the request.
-    #[error("the server refused the stream")]
+    #[error("the server refused the HTTP/2 stream")]
     Refused(#[source] hyper::Error),
     /// The connection broke. The request may have been applied.
     #[error("the connection broke")]
     Lost(#[source] hyper::Error),
     /// The connection was closed before it accepted the request.
-    #[error("the other end closed the connection before it took the request")]
+    #[error("the server closed the connection before it accepted the request")]
     NotTaken,
     /// The connection was closed without an answer. The request may have been applied.
-    #[error("the connection was closed without an answer")]
+    #[error("the server closed the connection without a reply")]
     Closed,
     /// The connection showed no sign of life. The request may have been applied.
     #[error("the connection was silent for {} s", super::SILENCE_TIMEOUT.as_secs())]
     Silent,
     /// The reply did not begin in time. The request may have been applied.
-    #[error("no reply began within {} ms", .0.as_millis())]
+    #[error("no reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
 }
 

@@ -153,13 +153,13 @@ impl HttpConnector for HttpCalls {
         let first_byte = self.read_timeout.map(|timeout| timeout + upload_time(bytes));
         HttpConnectorFuture::new(async move {
             let request = request.try_into_http1x().map_err(|error| {
-                ConnectorError::user(format!("the request can't be sent: {error}").into())
+                ConnectorError::user(format!("cannot send the request: {error}").into())
             })?;
             let reply = pool.call(request, connect_timeout, first_byte).await;
             let reply = reply.map_err(CallError::into_connector_error)?;
             let reply = reply.map(SdkBody::from_body_1_x);
             HttpResponse::try_from(reply).map_err(|error| {
-                ConnectorError::other(format!("the reply can't be read: {error}").into(), None)
+                ConnectorError::other(format!("cannot read the reply: {error}").into(), None)
             })
         })
     }

@@ -202,7 +202,7 @@ impl LeasedConnection {
     }
 
     fn connection(&mut self) -> &mut Connection {
-        self.connection.as_mut().expect("it is there until it is given back")
+        self.connection.as_mut().expect("the value is present until it is released")
     }
 
     /// Returns true if the connection was closed because it was silent.

@@ -74,10 +74,10 @@ fn check(address: &str) -> Result<(), &'static str> {
     }
     let scheme = address.split_once("://").map_or("http", |(scheme, _)| scheme);
     if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
-        return Err("only proxies of http:// and https:// are supported");
+        return Err("only http:// and https:// proxies are supported");
     }
-    let uri: Uri = address.parse().map_err(|_| "it can't be read")?;
-    if uri.host().is_none_or(str::is_empty) { Err("it names no host") } else { Ok(()) }
+    let uri: Uri = address.parse().map_err(|_| "it is malformed")?;
+    if uri.host().is_none_or(str::is_empty) { Err("it has no host") } else { Ok(()) }
 }
 
 fn is_link_local(host: &str) -> bool {

@@ -57,7 +57,7 @@ impl Trust {
             return Err("it holds no certificate".to_owned());
         }
         if roots(&certificates).is_empty() {
-            return Err("none of its certificates can be read".to_owned());
+            return Err("none of its certificates can be parsed".to_owned());
         }
         Ok(Self { bundle: Some(certificates), settings: OnceLock::new() })
     }

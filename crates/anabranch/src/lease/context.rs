@@ -112,7 +112,7 @@ impl<S: LeaseStore, A> LeaseContext<S, A> {
             answer = call => answer,
             () = self.clock.sleep(ask_ms) => Err(StreamError {
                 fault: Fault::ReplyLost,
-                operation: "a call",
+                operation: "call",
                 target: stream.to_string(),
                 detail: format!("no answer within {ask_ms} ms"),
                 source: None,

@@ -1,52 +1,60 @@
-//! What a coordinator can be told.
+//! Settings of a coordinator, with their defaults.
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::plan;
 use anabranch_model::position::StartPosition;
 
-/// What a coordinator can be told. Times are in milliseconds.
+/// Settings of a coordinator. Times are in milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CoordinatorSettings {
-    /// The worker's name. Each join adds 64 random bits to it.
+    /// Name of the worker. Each join appends 64 random bits.
     pub name: String,
-    /// Where the worker runs, for operators.
+    /// Host of the worker, for operators. Default: empty.
     pub host: String,
-    /// The streams that are read from the start on.
+    /// Streams that are read from the start. Default: none.
     pub streams: Vec<StreamSettings>,
-    /// For how long this worker may be silent before others take its leases. In the native layout
-    /// it stands on the worker's row, and the others go by it; in KCL's layout it is part of the
-    /// worker's id. Workers of Java know their own failover time only, so beside them it has to be
-    /// the same for all.
+    /// Time without a heartbeat after which other workers take this worker's leases. Default
+    /// 10,000.
+    ///
+    /// The native layout stores it in the worker's row, and KCL's layout in the worker's id. Other
+    /// workers of this library use that value. Workers of KCL for Java only know their own failover
+    /// time, so in a fleet with them all workers must use the same one.
     pub lease_time_ms: u64,
-    /// The pause between two looks at the store while nothing happens. `None` is the pause that
-    /// the store suggests. In KCL's layout, where every look is a scan, it is at least a second and
-    /// at most two lease times, the pause of Java's taker.
+    /// Pause between two polls of the store while no lease moves. Default `None`: the pause that
+    /// the store suggests.
+    ///
+    /// In KCL's layout every poll is a scan, so the pause is at least 1 s and at most two lease
+    /// times, as in the taker of KCL for Java.
     pub poll_interval: Option<u64>,
-    /// The pause between two looks while leases change hands.
+    /// Pause between two polls while leases change owners. Default 100.
     pub busy_poll_interval: u64,
-    /// How often all leases are listed although no version has moved.
+    /// Interval at which all leases are listed even if the version has not moved. Default 30,000.
     pub full_list_interval: u64,
-    /// How long the owner of a lease may drain it when another worker asks for it.
+    /// Time that the owner of a lease has to drain it when another worker requests it. Default
+    /// 20,000.
     pub drain_timeout: u64,
-    /// The pause before a lease whose reader failed is given up.
+    /// Pause before a lease whose reader failed is released. Default 5,000.
     pub failure_backoff: u64,
-    /// How often the stream and its rows are audited. In KCL's layout up to five times less often,
-    /// where that reads more than a tenth of what looks read.
+    /// Interval at which the stream and its rows are audited. Default 60,000.
+    ///
+    /// In KCL's layout it is up to five times longer, so that audits read at most about a tenth of
+    /// what polls read.
     pub audit_interval: u64,
-    /// How many audits in a row have to see a hole before it is repaired.
+    /// Number of consecutive audits that must find a hole in the hash range before it is repaired.
+    /// Default 3.
     pub hole_audits: u32,
-    /// The longest that one call of the store is waited for.
+    /// Maximum time of one call of the store. Default 3,000.
     pub call_timeout: u64,
-    /// Writes that one worker has under way at once.
+    /// Maximum number of concurrent writes of one worker. Default 16.
     pub max_concurrent_writes: usize,
-    /// Grips that may wait for whoever runs the shards.
+    /// Maximum number of lease handles that wait to be received. Default 1,024.
     pub max_waiting_handles: usize,
-    /// What bounds the plan.
+    /// Limits and settings of lease balancing.
     pub plan: plan::PlanSettings,
 }
 
 impl CoordinatorSettings {
-    /// The defaults for a worker of this name.
+    /// Returns the defaults for a worker with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -67,26 +75,27 @@ impl CoordinatorSettings {
         }
     }
 
-    /// Adds a stream.
+    /// Adds a stream, read from `start` if the application has never read it.
     #[must_use]
     pub fn with_stream(mut self, name: impl Into<StreamName>, start: StartPosition) -> Self {
         self.streams.push(StreamSettings { name: name.into(), start });
         self
     }
 
-    /// Sets the lease time.
+    /// Sets the lease time, in milliseconds.
     #[must_use]
     pub fn with_lease_time_ms(mut self, lease_time_ms: u64) -> Self {
         self.lease_time_ms = lease_time_ms;
         self
     }
 
-    /// For how long a name on a lease waits for its owner: longer than the owner may drain.
+    /// Returns the time for which a request for a lease waits for the owner, in milliseconds. It is
+    /// longer than the owner may drain.
     pub(super) fn hand_over_timeout_ms(&self) -> u64 {
         self.drain_timeout.saturating_add(self.lease_time_ms)
     }
 
-    /// The pause between two beats, before jitter.
+    /// Returns the pause between two heartbeats in milliseconds, before jitter.
     pub(super) fn heartbeat_interval_ms(&self) -> u64 {
         self.lease_time_ms / 3
     }
@@ -95,9 +104,9 @@ impl CoordinatorSettings {
 /// A stream to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamSettings {
-    /// Its name, or its ARN. Leases and events have the name that the rows lie under, see
-    /// [`StreamNames`](anabranch_model::lease::StreamNames).
+    /// Name or ARN of the stream. Leases and events use the name under which its rows are stored,
+    /// see [`StreamNames`](anabranch_model::lease::StreamNames).
     pub name: StreamName,
-    /// Where to start, if the application has never read it.
+    /// Start position, if the application has never read the stream.
     pub start: StartPosition,
 }

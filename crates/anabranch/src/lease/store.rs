@@ -130,9 +130,10 @@ pub struct StorePoll {
 
 /// Error of a call to a lease store. The call wrote nothing.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The store asks for fewer calls.
-    #[error("the lease store {store} is throttling: {detail}")]
+    #[error("lease store {store} is throttling: {detail}")]
     Throttled {
         /// Store name for messages.
         store: String,
@@ -140,7 +141,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The store did not answer, or could not be reached.
-    #[error("the lease store {store} can't be reached: {detail}")]
+    #[error("cannot reach lease store {store}: {detail}")]
     Unreachable {
         /// Store name for messages.
         store: String,
@@ -151,7 +152,7 @@ pub enum StoreError {
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// The write conflicted with another write. Neither was damaged.
-    #[error("the lease store {store} was busy with another write: {detail}")]
+    #[error("lease store {store} was busy with a conflicting write: {detail}")]
     Busy {
         /// Store name for messages.
         store: String,
@@ -159,7 +160,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The credentials do not permit the call.
-    #[error("the lease store {store} denies access: {detail}; grant it, then start again")]
+    #[error("lease store {store} denies access: {detail}; grant it, then start again")]
     Denied {
         /// Store name for messages.
         store: String,
@@ -167,7 +168,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The table or schema belongs to something else, or has a format that this version can't read.
-    #[error("the lease store {store} holds something else: {detail}")]
+    #[error("the schema of lease store {store} is not usable: {detail}")]
     ForeignSchema {
         /// Store name for messages.
         store: String,
@@ -175,7 +176,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The store can't be used as configured: a bad address, a missing database or folder.
-    #[error("the lease store {store} can't be used: {detail}")]
+    #[error("cannot use lease store {store}: {detail}")]
     Unusable {
         /// Store name for messages.
         store: String,
@@ -183,7 +184,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The lease table does not exist: it was never created, or it was deleted.
-    #[error("the lease store {store} has no table of leases: {detail}")]
+    #[error("lease store {store} has no lease table: {detail}")]
     Missing {
         /// Store name for messages.
         store: String,
@@ -192,7 +193,7 @@ pub enum StoreError {
     },
     /// A row exists and can't be read.
     #[error(
-        "a row of the lease store {store} can't be read: {row}: {detail}: repair it, or delete it \
+        "cannot parse row {row} of lease store {store}: {detail}; repair the row, or delete it \
          once no worker uses it"
     )]
     UnreadableRow {

@@ -4,6 +4,7 @@ use crate::event::ProducerEvent;
 use crate::producer::ProducerId;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::produce::outcome::RejectReason;
+use anabranch_model::retry::Fault;
 use metrics::{counter, gauge, histogram};
 
 /// Labels of a metric as pairs of name and value.
@@ -12,31 +13,25 @@ type Labels<const N: usize> = [(&'static str, String); N];
 pub(super) fn record(event: &ProducerEvent) {
     match event {
         ProducerEvent::Received { stream, producer, records, pending } => {
-            counter!("anabranch_producer_records_received", &of(stream, producer))
+            counter!("anabranch_producer_user_records_received_total", &of(stream, producer))
                 .increment(*records as u64);
             set_pending(stream, producer, *pending);
         }
-        ProducerEvent::RequestSent {
-            stream,
-            producer,
-            kinesis_records: containers,
-            records,
-            ..
-        } => {
+        ProducerEvent::RequestSent { stream, producer, kinesis_records, records, .. } => {
             let labels = of(stream, producer);
-            histogram!("anabranch_producer_containers_per_request", &labels)
-                .record(float(*containers as u64));
-            histogram!("anabranch_producer_records_per_request", &labels)
+            histogram!("anabranch_producer_kinesis_records_per_request", &labels)
+                .record(float(*kinesis_records as u64));
+            histogram!("anabranch_producer_user_records_per_request", &labels)
                 .record(float(*records as u64));
         }
-        ProducerEvent::RequestCompleted { stream, producer, took: took_ms, .. } => {
-            histogram!("anabranch_producer_request_ms", &of(stream, producer))
-                .record(float(*took_ms));
+        ProducerEvent::RequestCompleted { stream, producer, took, .. } => {
+            histogram!("anabranch_producer_request_duration_seconds", &of(stream, producer))
+                .record(took.as_secs_f64());
         }
         ProducerEvent::Placed { .. } => count_placed(event),
         ProducerEvent::Rejected { stream, producer, records, why, pending } => {
             if let RejectReason::Refused { fault, .. } = why {
-                count_error(stream, producer, None, &format!("{fault:?}"));
+                count_error(stream, producer, None, code(*fault));
             }
             count_failed(stream, producer, reason(why), *records);
             set_pending(stream, producer, *pending);
@@ -46,7 +41,7 @@ pub(super) fn record(event: &ProducerEvent) {
             set_pending(stream, producer, *pending);
         }
         ProducerEvent::Retried { stream, producer, shard, fault, .. } => {
-            count_error(stream, producer, shard.as_ref(), &format!("{fault:?}"));
+            count_error(stream, producer, shard.as_ref(), code(*fault));
         }
         ProducerEvent::Paused { stream, producer, paused, .. }
         | ProducerEvent::Resumed { stream, producer, paused, .. } => {
@@ -54,8 +49,11 @@ pub(super) fn record(event: &ProducerEvent) {
                 .set(float(*paused as u64));
         }
         ProducerEvent::Misrouted { stream, producer, shard, .. } => {
-            counter!("anabranch_producer_strays", &with_shard(stream, producer, shard))
-                .increment(1);
+            counter!(
+                "anabranch_producer_misrouted_kinesis_records_total",
+                &with_shard(stream, producer, shard)
+            )
+            .increment(1);
         }
         _ => {}
     }
@@ -78,7 +76,7 @@ fn count_placed(event: &ProducerEvent) {
         records,
         bytes,
         retries,
-        buffered_for: buffered_ms,
+        buffered_for,
         pending,
         ..
     } = event
@@ -86,30 +84,52 @@ fn count_placed(event: &ProducerEvent) {
         return;
     };
     let labels = with_shard(stream, producer, shard);
-    counter!("anabranch_producer_records_put", &labels).increment(*records as u64);
-    counter!("anabranch_producer_bytes_put", &labels).increment(*bytes as u64);
-    counter!("anabranch_producer_containers_put", &labels).increment(1);
-    histogram!("anabranch_producer_records_per_container", &labels).record(float(*records as u64));
-    histogram!("anabranch_producer_retries_per_record", &labels).record(float(*retries as u64));
-    histogram!("anabranch_producer_buffering_ms", &labels).record(float(*buffered_ms));
+    counter!("anabranch_producer_user_records_put_total", &labels).increment(*records as u64);
+    counter!("anabranch_producer_user_records_put_bytes_total", &labels).increment(*bytes as u64);
+    counter!("anabranch_producer_kinesis_records_put_total", &labels).increment(1);
+    histogram!("anabranch_producer_user_records_per_kinesis_record", &labels)
+        .record(float(*records as u64));
+    histogram!("anabranch_producer_retries_per_kinesis_record", &labels)
+        .record(float(*retries as u64));
+    histogram!("anabranch_producer_buffering_duration_seconds", &labels)
+        .record(buffered_for.as_secs_f64());
     set_pending(stream, producer, *pending);
 }
 
 fn set_pending(stream: &StreamName, producer: &ProducerId, pending: u64) {
-    gauge!("anabranch_producer_records_pending", &of(stream, producer)).set(float(pending));
+    gauge!("anabranch_producer_user_records_pending", &of(stream, producer)).set(float(pending));
 }
 
 fn count_failed(stream: &StreamName, producer: &ProducerId, reason: &str, records: usize) {
     let [stream, producer] = of(stream, producer);
     let labels = [stream, ("reason", reason.to_owned()), producer];
-    counter!("anabranch_producer_records_failed", &labels).increment(records as u64);
+    counter!("anabranch_producer_user_records_failed_total", &labels).increment(records as u64);
 }
 
 fn count_error(stream: &StreamName, producer: &ProducerId, shard: Option<&ShardId>, code: &str) {
     let [stream, producer] = of(stream, producer);
     let shard = shard.map_or_else(|| "unknown".to_owned(), ToString::to_string);
     let labels = [stream, ("shard", shard), ("code", code.to_owned()), producer];
-    counter!("anabranch_producer_errors", &labels).increment(1);
+    counter!("anabranch_producer_errors_total", &labels).increment(1);
+}
+
+fn code(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Throttled => "throttled",
+        Fault::Internal => "internal",
+        Fault::ReplyLost => "reply_lost",
+        Fault::NotSent => "not_sent",
+        Fault::LimitReached => "limit_reached",
+        Fault::Busy => "busy",
+        Fault::CredentialsExpired => "credentials_expired",
+        Fault::IteratorExpired => "iterator_expired",
+        Fault::AccessDenied => "access_denied",
+        Fault::Missing => "missing",
+        Fault::Invalid => "invalid",
+        Fault::TooLarge => "too_large",
+        Fault::KeyUnusable => "key_unusable",
+        Fault::Unknown => "unknown",
+    }
 }
 
 fn reason(why: &RejectReason) -> &'static str {

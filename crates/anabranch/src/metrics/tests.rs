@@ -10,6 +10,7 @@ use metrics::{
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Recorder that stores every value by name and labels.
 #[derive(Clone, Default)]
@@ -85,21 +86,21 @@ impl Recorder for Book {
 }
 
 #[test]
-fn events_become_figures_with_the_stream_and_shard_as_labels() {
+fn events_become_metrics_with_the_stream_and_shard_as_labels() {
     let shard = || Arc::new(LeaseKey::new("s", "shardId-000000000001"));
-    let figures = |records, behind_ms| ShardEvent::Metrics {
+    let metrics_event = |records, behind_ms| ShardEvent::Metrics {
         shard: shard(),
         records,
         bytes: 10 * records,
         calls: 2,
-        busy_ms: 30,
-        behind_ms: Some(behind_ms),
-        age_ms: Some(7),
+        busy: Duration::from_millis(30),
+        behind_latest: Some(Duration::from_millis(behind_ms)),
+        age: Some(Duration::from_millis(7)),
     };
     let stuck = ShardEvent::Stuck {
         shard: shard(),
         phase: ReadPhase::Fetch,
-        for_ms: 60_000,
+        stuck_for: Duration::from_mins(1),
         action: WatchdogAction::Restart,
     };
     let from =
@@ -108,33 +109,42 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
     let events = listener();
     metrics::with_local_recorder(&book, || {
         events.emit(ShardEvent::Started { shard: shard(), from });
-        events.emit(figures(3, 900));
-        events.emit(figures(4, 500));
+        events.emit(metrics_event(3, 900));
+        events.emit(metrics_event(4, 500));
         events.emit(stuck);
         events.emit(LeaseEvent::LeaseLost { lease: (*shard()).clone() });
     });
     let read = |name: &str| book.0.lock().unwrap().get(name).copied();
     let of = |name: &str| read(&format!("{name} stream=s,shard=shardId-000000000001"));
-    assert_eq!(of("anabranch_handled_records"), Some(7.0));
-    assert_eq!(of("anabranch_handled_bytes"), Some(70.0));
-    assert_eq!(of("anabranch_behind_latest_ms"), Some(500.0));
-    assert_eq!(of("anabranch_record_age_ms"), Some(7.0));
-    assert_eq!(of("anabranch_handler_run_ms"), Some(15.0));
+    assert_eq!(of("anabranch_consumer_user_records_processed_total"), Some(7.0));
+    assert_eq!(of("anabranch_consumer_user_records_processed_bytes_total"), Some(70.0));
+    assert_eq!(of("anabranch_consumer_behind_latest_seconds"), Some(0.5));
+    assert_eq!(of("anabranch_consumer_record_age_seconds"), Some(0.007));
+    assert_eq!(of("anabranch_consumer_handler_duration_seconds"), Some(0.015));
     let all = book.0.lock().unwrap().keys().cloned().collect::<Vec<_>>().join("\n");
-    let labels = "stream=s,shard=shardId-000000000001,phase=fetch,remedy=restart";
-    assert_eq!(read(&format!("anabranch_stuck {labels}")), Some(1.0), "{all}");
-    assert_eq!(read("anabranch_leases_lost stream=s"), Some(1.0), "{all}");
-    assert_eq!(read("anabranch_shards stream=s"), Some(1.0));
+    let labels = "stream=s,shard=shardId-000000000001,phase=fetch";
+    assert_eq!(read(&format!("anabranch_consumer_stuck_seconds {labels}")), Some(60.0), "{all}");
+    let labels = format!("{labels},action=restart");
+    assert_eq!(read(&format!("anabranch_consumer_stuck_total {labels}")), Some(1.0), "{all}");
+    assert_eq!(read("anabranch_leases_lost_total stream=s"), Some(1.0), "{all}");
+    assert_eq!(read("anabranch_consumer_shards stream=s"), Some(1.0));
     for why in [ShardStopReason::Failed, ShardStopReason::Stuck] {
         metrics::with_local_recorder(&book, || {
             events.emit(ShardEvent::Stopped { shard: shard(), why });
         });
-        let lag = (of("anabranch_behind_latest_ms"), of("anabranch_record_age_ms"));
-        assert_eq!(lag, (Some(500.0), Some(7.0)), "nobody may be able to read it: {why:?}");
+        let lag = (
+            of("anabranch_consumer_behind_latest_seconds"),
+            of("anabranch_consumer_record_age_seconds"),
+        );
+        assert_eq!(lag, (Some(0.5), Some(0.007)), "nobody may be able to read it: {why:?}");
     }
     metrics::with_local_recorder(&book, || {
         events.emit(ShardEvent::Stopped { shard: shard(), why: ShardStopReason::Drained });
     });
-    assert_eq!(read("anabranch_shards stream=s"), Some(-2.0));
-    assert_eq!(of("anabranch_behind_latest_ms"), Some(0.0), "no lag of a shard that was given up");
+    assert_eq!(read("anabranch_consumer_shards stream=s"), Some(-2.0));
+    assert_eq!(
+        of("anabranch_consumer_behind_latest_seconds"),
+        Some(0.0),
+        "no lag of a shard that was given up"
+    );
 }

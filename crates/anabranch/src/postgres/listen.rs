@@ -23,13 +23,14 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Number of failures in a row that is logged as a warning. A server restart causes fewer.
 const COMPLAINS_AFTER: u32 = 3;
 /// Warning when no connection can be made.
-const NO_LISTENER_WARNING: &str = "no connection can be had to listen for lease changes: leases are polled, and a \
-                    hand-over takes up to a poll longer, until one can be had";
+const NO_LISTENER_WARNING: &str = "cannot connect to listen for lease changes: until this \
+                                   succeeds, leases are polled, and a hand-over takes up to one \
+                                   poll interval longer";
 /// Warning about a pooler that keeps no sessions.
-const POOLER_WARNING: &str = "the address of the leases is that of a pooler in transaction mode, which \
-                       passes no notifications: leases are polled, and a hand-over takes up to a \
-                       poll longer; name the server itself, or a pool in session mode, to hear of \
-                       changes at once";
+const POOLER_WARNING: &str = "the lease store's address is a pooler in transaction mode, which \
+                              does not pass notifications: leases are polled, and a hand-over \
+                              takes up to one poll interval longer; use the address of the server, \
+                              or a pool in session mode, to be notified at once";
 
 /// Waits for changes to the leases of an application.
 pub(crate) struct ChangeListener {
@@ -140,7 +141,7 @@ async fn back_off(failures: &mut u32, error: &sqlx::Error) {
     if *failures == COMPLAINS_AFTER {
         tracing::warn!(%error, "{NO_LISTENER_WARNING}");
     } else {
-        tracing::debug!(%error, "no connection that listens for lease changes");
+        tracing::debug!(%error, "no connection to listen for lease changes");
     }
     tokio::time::sleep(pause(*failures)).await;
 }

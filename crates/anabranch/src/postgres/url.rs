@@ -4,7 +4,7 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
 /// Hint for the expected form of a URL.
-const FORM: &str = "it must read postgres://user:password@host:port/database";
+const FORM: &str = "it must have the form postgres://user:password@host:port/database";
 
 /// Parses a URL. The error does not repeat the URL, because it may contain a password.
 pub fn parse(url: &str) -> Result<PgConnectOptions, String> {
@@ -14,9 +14,10 @@ pub fn parse(url: &str) -> Result<PgConnectOptions, String> {
     // would then be parsed as a part that may be shown.
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if rest.contains('@') && !authority.contains('@') {
-        return Err("it has an @ behind its host: percent-encode /, ?, # and @ in user and \
-                    password"
-            .to_owned());
+        return Err(
+            "it has an @ after the host: percent-encode /, ?, # and @ in user and password"
+                .to_owned(),
+        );
     }
     url.parse().map_err(|error: sqlx::Error| match error {
         sqlx::Error::Configuration(why) => format!("{why}; {FORM}"),
@@ -57,7 +58,7 @@ mod tests {
             ("postgres://me:hunter2@host:port/db", "port"),
             ("postgres://me:hunter2/x@host/db", "percent-encode"),
             ("postgres://me:12#hunter2@host/db", "percent-encode"),
-            ("postgres://me:hunter2@host/db?sslmode=maybe", "sslmode"),
+            ("postgres://me:hunter2@host/db?sslmode=maybe", "ssl_mode"),
         ] {
             let error = parse(url).unwrap_err();
             assert!(error.contains(word), "{url}: {error}");

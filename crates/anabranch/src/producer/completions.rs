@@ -111,7 +111,7 @@ impl Completions {
 
     /// Stores the outcome of a ticket, or of a record of a bulk, for [`Completions::publish`].
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
+    #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by its outcome")]
     pub(super) fn complete(
         &mut self,
         slot: TicketSlot,
@@ -211,7 +211,7 @@ impl Completions {
 
 /// Returns the last index of a list with `count` entries.
 fn last(count: usize) -> u32 {
-    u32::try_from(count - 1).expect("memory ends before the places do")
+    u32::try_from(count - 1).expect("memory ends before the indices do")
 }
 
 impl Drop for Completions {

@@ -1,4 +1,5 @@
-//! What can be set on a producer, with default and bound, checked together.
+//! `ProducerBuilder`: the settings of a producer with defaults and bounds, which are checked
+//! together.
 
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
@@ -18,7 +19,9 @@ use std::time::Duration;
 const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
 const HOUR_MS: u64 = 3_600_000;
 
-/// What a producer is to be. See [`super::Producer::new`].
+/// Builder of a producer. Created by [`Producer::new`](super::Producer::new).
+///
+/// [`ProducerBuilder::start`] checks the settings, and reports all values out of bounds at once.
 #[derive(Debug, Clone)]
 pub struct ProducerBuilder<K = FromEnv> {
     pub(super) kinesis: K,
@@ -38,12 +41,13 @@ pub struct ProducerBuilder<K = FromEnv> {
     pub(super) events: Events,
 }
 
-/// One thing that is wrong with a configuration.
+/// One invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConfigProblem {
-    /// The option.
+    /// Name of the setting.
     pub option: &'static str,
-    /// What is wrong, and what would be right.
+    /// The problem, and the valid values.
     pub reason: String,
 }
 
@@ -53,9 +57,10 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// Invalid settings of a producer: at least one problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the producer's options are not valid: {}", list(.0))]
+#[non_exhaustive]
+#[error("invalid producer settings: {}", list(.0))]
 pub struct ProducerConfigError(pub Vec<ConfigProblem>);
 
 fn list(problems: &[ConfigProblem]) -> String {
@@ -85,14 +90,14 @@ impl ProducerBuilder {
 }
 
 impl<K> ProducerBuilder<K> {
-    /// Sends to this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default: the
+    /// Sends to `kinesis`: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default: the
     /// region, credentials and endpoint of the environment ([`FromEnv`]).
     #[must_use]
     pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> ProducerBuilder<L> {
         self.replace_kinesis(kinesis).1
     }
 
-    /// Swaps the way to Kinesis, and returns the previous one too.
+    /// Replaces `kinesis`, and also returns the previous value.
     pub(super) fn replace_kinesis<L>(self, kinesis: L) -> (K, ProducerBuilder<L>) {
         let builder = ProducerBuilder {
             kinesis,
@@ -114,58 +119,66 @@ impl<K> ProducerBuilder<K> {
         (self.kinesis, builder)
     }
 
-    /// Whether keys keep their order. Default: [`KeyOrder::Strict`].
+    /// Sets the ordering of the records of a key. Default: [`KeyOrder::Strict`].
     #[must_use]
     pub fn with_order(mut self, order: KeyOrder) -> Self {
         self.settings.order = order;
         self
     }
 
-    /// What goes into one record of the stream. Default: [`Aggregation::ByShard`].
+    /// Sets the grouping of user records into Kinesis records. Default: [`Aggregation::ByShard`].
     ///
-    /// Readers other than KCL and this library take aggregates apart only if they know how; for
-    /// those that don't, use [`Aggregation::Off`].
+    /// KCL and this library deaggregate such records. For readers that do not, use
+    /// [`Aggregation::Off`].
     #[must_use]
     pub fn with_aggregation(mut self, aggregation: Aggregation) -> Self {
         self.settings.aggregation = aggregation;
         self
     }
 
-    /// What a hole does to its key, in strict order. Default: [`OnFailure::StopKey`].
+    /// Sets the effect of a failed record on later records of its key, in strict order. Default:
+    /// [`OnFailure::StopKey`].
     #[must_use]
     pub fn with_on_failure(mut self, holes: OnFailure) -> Self {
         self.settings.on_failure = holes;
         self
     }
 
-    /// Puts each container by `PutRecord` with `SequenceNumberForOrdering`, the order that the
-    /// service documents, at one container a call. Default: off.
+    /// Sends each Kinesis record by its own `PutRecord` call with `SequenceNumberForOrdering`, the
+    /// ordering that the service documents. Default: off. Requires [`KeyOrder::Strict`].
     #[must_use]
     pub fn with_ordering_numbers(mut self, on: bool) -> Self {
         self.settings.numbered = on;
         self
     }
 
-    /// Bytes of records without an outcome, with 256 for each record; `put` waits while they are
-    /// reached. What is on its way is held once more, as it is sent. Default 32 MiB; 64 KiB to
-    /// 512 MiB.
+    /// Sets the size of the buffer in bytes. Default 32 MiB; 64 KiB to 512 MiB.
+    ///
+    /// The buffer counts the keys and data of all records without an outcome, plus 256 bytes per
+    /// record. [`Producer::put`](super::Producer::put) waits while it is full. Records in flight
+    /// take additional memory in their encoded form.
     #[must_use]
     pub fn with_buffer_bytes(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
         self
     }
 
-    /// How long a record waits for others at an idle lane. A quarter of it is enough if nothing more
-    /// is put and someone waits, for an outcome or for room. Default 20 ms; up to a minute.
+    /// Sets the time for which a record waits for others in an idle queue. Default 20 ms; 0 to
+    /// 1 min.
+    ///
+    /// Once a caller awaits an outcome or free space, a quarter of this time without further puts
+    /// is enough.
     #[must_use]
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.settings.linger_ms = millis(linger);
         self
     }
 
-    /// The bytes that a container grows to while records wait: at least the first, more when round
-    /// trips are long, and never above the second. Default 50 KiB to 1 MiB; 64 B to 10 MiB. The
-    /// stream's record maximum holds too.
+    /// Sets the range of the target size of an aggregate in bytes. Default 50 KiB to 1 MiB; bounds
+    /// 64 B to 10 MiB. The stream's record maximum also applies.
+    ///
+    /// While records wait, an aggregate grows at least to the lower end, further with long round
+    /// trips, and never beyond the upper end.
     #[must_use]
     pub fn with_aggregate_bytes(mut self, bytes: RangeInclusive<usize>) -> Self {
         self.settings.aggregate_min_bytes = *bytes.start();
@@ -173,10 +186,10 @@ impl<K> ProducerBuilder<K> {
         self
     }
 
-    /// After how long a record without an outcome is given up: as rejected, or as unknown if a
-    /// reply was lost. Default: never; 100 ms or more.
+    /// Sets the maximum time until a record has an outcome. After it, the record is rejected, or
+    /// unknown if a reply was lost. Default: no limit; at least 100 ms.
     ///
-    /// It also bounds how long records wait while the service refuses the caller; they are then
+    /// It also limits the wait of records while the service refuses the caller. They are then
     /// rejected with that refusal as the reason.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
@@ -184,17 +197,17 @@ impl<K> ProducerBuilder<K> {
         self
     }
 
-    /// Waits of a lane between attempts: after the first failure, and at the most. Default 50 ms to
-    /// 5 s; 1 ms to an hour.
+    /// Sets the backoff of a queue between attempts: after the first failure, and at most. Default
+    /// 50 ms to 5 s; bounds 1 ms to 1 h.
     #[must_use]
     pub fn with_backoff(mut self, waits: RangeInclusive<Duration>) -> Self {
         self.backoff_ms = (millis(*waits.start()), millis(*waits.end()));
         self
     }
 
-    /// Waits of a paused shard between probes, while the service refuses the caller
-    /// ([`Fault::refuses_caller`]): after the first refusal, and at the most. Default 1 s to 30 s;
-    /// 1 ms to an hour.
+    /// Sets the backoff of a paused shard between probes, while the service refuses the caller
+    /// ([`Fault::refuses_caller`]): after the first refusal, and at most. Default 1 s to 30 s;
+    /// bounds 1 ms to 1 h.
     ///
     /// [`Fault::refuses_caller`]: anabranch_model::retry::Fault::refuses_caller
     #[must_use]
@@ -203,144 +216,153 @@ impl<K> ProducerBuilder<K> {
         self
     }
 
-    /// After how long a call counts as lost: connecting, upload and reply together. Default 10 s;
-    /// 100 ms to 10 minutes.
+    /// Sets the time after which a call counts as lost, with connect, upload and reply. Default
+    /// 10 s; 100 ms to 10 min.
     ///
-    /// A time that is too short for what is being sent is raised: while 64 KiB or more are under
-    /// way, a put has at least 5 s, and a second more for each 128 KiB of all puts under way. A
-    /// record of 8 MiB has 69 s. A connection that went silent is left earlier, see
-    /// [`http_client`](crate::http_client).
+    /// Large uploads raise the limit. While 64 KiB or more are in flight, a put has at least 5 s,
+    /// plus one second for each 128 KiB of all puts in flight. A record of 8 MiB has 69 s. A silent
+    /// connection is closed earlier, see [`http_client`](crate::http_client).
     #[must_use]
     pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout_ms = millis(timeout);
         self
     }
 
-    /// Requests on their way at a time. Default 24; 1 to 256.
+    /// Sets the maximum number of requests in flight. Default 24; 1 to 256.
     #[must_use]
     pub fn with_max_requests(mut self, requests: usize) -> Self {
         self.settings.max_requests = requests;
         self
     }
 
-    /// The share of a shard's write rate that this producer uses, in percent. Default 100; 1 to
-    /// 1,000. It gives way by itself when a shard refuses.
+    /// Sets the share of a shard's write rate that this producer uses, in percent. Default 100; 1
+    /// to 1,000. The producer slows down by itself when a shard throttles it.
     #[must_use]
     pub fn with_rate_percent(mut self, percent: u64) -> Self {
         self.rate_percent = percent;
         self
     }
 
-    /// What events and metrics call this producer, beside its stream. Default: 16 characters, drawn
-    /// anew at each start; 1 to 128 characters. Give one where metrics are kept for long, or where a
-    /// program starts many producers: each id is a time series of its own.
+    /// Sets the id of this producer in events and metrics. Default: 16 random hexadecimal digits
+    /// per start; 1 to 128 characters.
+    ///
+    /// Set it if metrics are kept for long, or if a program starts many producers: each id is a
+    /// separate time series.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<ProducerId>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Whether aggregates are marked with a number of this producer and one of their own, so that
-    /// consumers of this library drop the second copy that a lost reply may leave: its records are
-    /// then delivered where the first copy is, and the ticket names the last one. Default: no.
+    /// Adds a deduplication tag to each aggregate: a number of this producer and a number of the
+    /// aggregate. Default: off.
     ///
-    /// A mark takes 47 bytes of each aggregate, or 48, in a field that the KPL defines and other
-    /// readers skip. The producer's number is drawn anew at each start, also if it has an id.
-    /// Records that travel alone have no mark.
+    /// Consumers of this library then drop the duplicate that a lost reply can leave in the stream.
+    /// They deliver the records at the position of the first copy, while the ticket names that of
+    /// the last one.
+    ///
+    /// A tag takes 47 or 48 bytes of each aggregate, in a field that the KPL defines and other
+    /// readers skip. The producer's number is random at each start, even if it has an id. Records
+    /// that are not aggregated have no tag.
     #[must_use]
     pub fn with_dedup_tags(mut self, on: bool) -> Self {
         self.marks = on;
         self
     }
 
-    /// How long a container that is in an unexpected shard, or was placed after a silence, waits for
-    /// the list of shards. Without one it is sent again. Default 5 s; 10 ms to an hour.
+    /// Sets the maximum time for which a placed Kinesis record waits for the shard list that
+    /// verifies it. Without a list it is sent again. Default 5 s; 10 ms to 1 h.
+    ///
+    /// Only Kinesis records in an unexpected shard, or placed after a period of silence, need
+    /// verification.
     #[must_use]
     pub fn with_verify_timeout(mut self, timeout: Duration) -> Self {
         self.settings.verify_timeout_ms = millis(timeout);
         self
     }
 
-    /// After how long without a sign of the stream the map of its shards is dropped: it may have
-    /// been deleted and made anew. After an eighth of that, what is placed is judged by a new list,
-    /// so it should be far above 16 round trips. Default 30 s; 1 s to an hour.
+    /// Sets the time without evidence of the stream after which its shard map is dropped, because
+    /// the stream may have been deleted and recreated. Default 30 s; 1 s to 1 h.
+    ///
+    /// After an eighth of this time, placements are verified by a new shard list. It should
+    /// therefore be far above 16 round trips.
     #[must_use]
     pub fn with_shard_map_idle_timeout(mut self, idle: Duration) -> Self {
         self.settings.map_idle_ms = millis(idle);
         self
     }
 
-    /// Keys that may stand stopped before the whole producer stops, until
-    /// [`super::Producer::resume_all`]. Default 10,000; 1 to 1,000,000.
+    /// Sets the maximum number of stopped keys. One more stops the whole producer, until
+    /// [`Producer::resume_all`](super::Producer::resume_all). Default 10,000; 1 to 1,000,000.
     #[must_use]
     pub fn with_max_stopped_keys(mut self, keys: usize) -> Self {
         self.settings.max_stopped_keys = keys;
         self
     }
 
-    /// The largest record in bytes of key and data, for a stream that this producer may not describe.
-    /// Default: what the stream says, else 1 MiB; 1 B to 10 MiB.
+    /// Sets the maximum size of a record in bytes of key and data. Default: the stream's own
+    /// maximum, or 1 MiB if this producer may not describe the stream; 1 B to 10 MiB.
     #[must_use]
     pub fn with_record_max_bytes(mut self, bytes: usize) -> Self {
         self.record_max_bytes = Some(bytes);
         self
     }
 
-    /// How long starting waits for a stream that is being created, or can't be reached. Default
-    /// 60 s; up to an hour.
+    /// Sets the time for which a start waits for a stream that is being created or can't be
+    /// reached. Default 60 s; 0 to 1 h.
     #[must_use]
     pub fn with_start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout_ms = millis(timeout);
         self
     }
 
-    /// Who hears of events. Default: nobody.
+    /// Passes events to `events`. Default: events are discarded.
     #[must_use]
     pub fn with_events(mut self, events: Events) -> Self {
         self.events = events;
         self
     }
 
-    /// The time. Default: the machine's clock.
+    /// Sets the clock. Default: the machine's.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The random numbers. Default: the system's.
+    /// Sets the source of random numbers. Default: the system's.
     #[must_use]
     pub fn with_rng(mut self, chance: Rng) -> Self {
         self.chance = chance;
         self
     }
 
-    /// Checks everything, and gives what the machine is told.
+    /// Checks all settings, and returns those of the state machine.
     pub(super) fn check(&self) -> Result<ProducerSettings, ProducerConfigError> {
         let s = &self.settings;
         let mut problems = Vec::new();
         let mut within = |option, value: u64, bounds: RangeInclusive<u64>, unit: &str| {
             if !bounds.contains(&value) {
                 let (low, high) = bounds.into_inner();
-                let reason = format!("{value} {unit} is not within {low} and {high} {unit}");
+                let reason = format!("{value} {unit} is not between {low} and {high} {unit}");
                 problems.push(ConfigProblem { option, reason });
             }
         };
         let container = 64..=RECORD_MAX_BYTES_HIGHEST as u64;
         within("buffer_bytes", self.buffer_bytes as u64, 64 << 10..=512 << 20, "bytes");
         within("linger", s.linger_ms, 0..=60_000, "ms");
-        within("container_bytes (first)", s.aggregate_min_bytes as u64, container.clone(), "bytes");
-        within("container_bytes (most)", s.aggregate_max_bytes as u64, container, "bytes");
+        within("aggregate_bytes (start)", s.aggregate_min_bytes as u64, container.clone(), "bytes");
+        within("aggregate_bytes (end)", s.aggregate_max_bytes as u64, container, "bytes");
         within("deadline", s.deadline_ms.unwrap_or(100), 100..=u64::MAX, "ms");
-        within("backoff (first)", self.backoff_ms.0, 1..=HOUR_MS, "ms");
-        within("backoff (most)", self.backoff_ms.1, 1..=HOUR_MS, "ms");
-        within("refusal_backoff (first)", self.refusal_backoff_ms.0, 1..=HOUR_MS, "ms");
-        within("refusal_backoff (most)", self.refusal_backoff_ms.1, 1..=HOUR_MS, "ms");
+        within("backoff (start)", self.backoff_ms.0, 1..=HOUR_MS, "ms");
+        within("backoff (end)", self.backoff_ms.1, 1..=HOUR_MS, "ms");
+        within("refusal_backoff (start)", self.refusal_backoff_ms.0, 1..=HOUR_MS, "ms");
+        within("refusal_backoff (end)", self.refusal_backoff_ms.1, 1..=HOUR_MS, "ms");
         within("request_timeout", self.request_timeout_ms, 100..=600_000, "ms");
         within("max_requests", s.max_requests as u64, 1..=256, "requests");
         within("rate_percent", self.rate_percent, 1..=1_000, "percent");
-        within("judge_timeout", s.verify_timeout_ms, 10..=HOUR_MS, "ms");
-        within("map_idle", s.map_idle_ms, 1_000..=HOUR_MS, "ms");
+        within("verify_timeout", s.verify_timeout_ms, 10..=HOUR_MS, "ms");
+        within("shard_map_idle_timeout", s.map_idle_ms, 1_000..=HOUR_MS, "ms");
         within("max_stopped_keys", s.max_stopped_keys as u64, 1..=1_000_000, "keys");
         let record_max = self.record_max_bytes.unwrap_or(1) as u64;
         within("record_max_bytes", record_max, 1..=RECORD_MAX_BYTES_HIGHEST as u64, "bytes");
@@ -352,26 +374,27 @@ impl<K> ProducerBuilder<K> {
                 problems.push(ConfigProblem { option, reason: reason.to_owned() });
             }
         };
-        wrong(self.stream.as_str().is_empty(), "stream", "the name is empty");
+        wrong(self.stream.as_str().is_empty(), "stream", "the stream name is empty");
         wrong(
             s.aggregate_min_bytes > s.aggregate_max_bytes,
-            "container_bytes",
-            "the first bound is above the second",
+            "aggregate_bytes",
+            "the start of the range is above its end",
         );
         wrong(
             self.backoff_ms.0 > self.backoff_ms.1,
             "backoff",
-            "the first wait is above the longest",
+            "the start of the range is above its end",
         );
         wrong(
             self.refusal_backoff_ms.0 > self.refusal_backoff_ms.1,
             "refusal_backoff",
-            "the first wait is above the longest",
+            "the start of the range is above its end",
         );
         wrong(
             s.numbered && s.order == KeyOrder::None,
             "ordering_numbers",
-            "numbers need strict order: leave one of the two out",
+            "ordering numbers require KeyOrder::Strict: turn them off, or set the order to \
+             KeyOrder::Strict",
         );
         if !problems.is_empty() {
             return Err(ProducerConfigError(problems));
@@ -393,22 +416,22 @@ fn percent(of: u64, percent: u64) -> u64 {
     (of * percent / 100).max(1)
 }
 
-// The id of a producer: by it events and metrics tell producers of one stream apart.
+// The id of a producer, which distinguishes the producers of one stream in events and metrics.
 
-/// The most characters that an id may have.
+/// Maximum number of characters of an id.
 pub(super) const ID_MAX_CHARS: usize = 128;
 
-/// Which producer it is. Cheap to clone.
+/// Id of a producer in events and metrics: 1 to 128 characters. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProducerId(Arc<str>);
 
 impl ProducerId {
-    /// The id of a producer that was given none.
+    /// Returns the id for a producer without a configured one, from a random number.
     pub(super) fn drawn(number: u64) -> Self {
         format!("{number:016x}").into()
     }
 
-    /// The id as it was given, or drawn.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -462,7 +485,7 @@ mod tests {
                 .with_ordering_numbers(true)
                 .with_order(KeyOrder::None)
         });
-        assert_eq!(options, ["deadline", "max_requests", "container_bytes", "ordering_numbers"]);
+        assert_eq!(options, ["deadline", "max_requests", "aggregate_bytes", "ordering_numbers"]);
     }
 
     #[test]
@@ -482,8 +505,7 @@ mod tests {
         let error = ProducerBuilder::new("s".into()).with_max_requests(999).check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the producer's options are not valid: \
-             max_requests: 999 requests is not within 1 and 256 requests"
+            "invalid producer settings: max_requests: 999 requests is not between 1 and 256 requests"
         );
     }
 }

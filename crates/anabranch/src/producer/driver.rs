@@ -285,7 +285,7 @@ impl<A: StreamApi> ProducerDriver<A> {
                 self.whose.insert(task.id(), PendingCall::Read(read));
             }
             Action::Complete(settled) => return self.settle(settled, now_ms),
-            Action::Notice(notice) => self.report.notice(notice),
+            Action::Notice(notice) => self.report.notice(notice, now_ms),
         }
         0
     }

@@ -1,18 +1,7 @@
-//! The producer: bulk speed and strict order at once.
-//!
-//! ```text
-//! put ──a record───▶ intake ──▶ driver ─Offer─▶ Machine ──Request──▶ StreamApi
-//!  or Bulk (waits for room)       ▲                │ Settled            │
-//! ticket ◀──Outcome───────────────┼────────────────┘                    │
-//!                                 └───────── Reply, list of shards ◀────┘
-//! ```
-//!
-//! Every decision is the machine's (`anabranch_model::produce`): routing, aggregation, batches,
-//! rates, retries, judgement. Here is what carries it out.
+//! The producer: puts records into one stream, with high throughput and strict order per key.
 //!
 //! ```
-//! # use anabranch::producer::{Bulk, Outcome, Producer};
-//! # use anabranch::stream::LocalKinesis;
+//! # use anabranch::{Bulk, LocalKinesis, Outcome, Producer};
 //! # use anabranch_local::{Clock, Engine, EngineOptions, op::create_stream};
 //! # use std::{sync::Arc, time::Duration};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -23,8 +12,8 @@
 //! #     ..create_stream::Request::default()
 //! # })?;
 //! let producer = Producer::new("orders").with_kinesis(LocalKinesis::new(engine)).start().await?;
-//! let ticket = producer.put("customer-7", "paid").await?; // waits for room
-//! match ticket.await { // waits until the record is safe, or is not
+//! let ticket = producer.put("customer-7", "paid").await?; // waits for free buffer space
+//! match ticket.await { // waits for the outcome
 //!     Outcome::Placed { shard, sequence, .. } => println!("{shard} {sequence}"),
 //!     other => println!("{other:?}"),
 //! }
@@ -37,6 +26,24 @@
 //! assert_eq!(summary.placed, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The example runs on the local stream of the feature `local`. Without
+//! [`with_kinesis`](ProducerBuilder::with_kinesis), the environment names the region and the
+//! credentials. [`ProducerBuilder`] has all settings with their defaults. [`SyncProducer`] is the
+//! blocking variant for threads.
+//!
+//! Path of a record:
+//!
+//! ```text
+//! put ── NewRecord or Bulk ──► InputQueue ──► ProducerDriver ── OfferedRecord ──► Machine
+//!  (waits for free space)                       │        ▲                          │ Action
+//!                                               │        │ PutReply,                ▼
+//! Ticket ◄── Outcome ── Completions ◄───────────┘        │ ShardListResult       Requester
+//!                                                        └──────── StreamApi ◄──────┘
+//! ```
+//!
+//! The state machine ([`Machine`](anabranch_model::produce::Machine)) makes all decisions: routing,
+//! aggregation, requests, rates, retries and verification. This module executes them.
 
 mod config;
 mod start;

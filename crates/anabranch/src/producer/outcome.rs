@@ -1,4 +1,4 @@
-//! Tickets: a future for each record, which resolves once.
+//! Outcomes of puts, and the tickets that resolve to them.
 
 use super::outcome_set::{CompletedOutcome, OutcomeSet, TicketGroup};
 use super::put::PutSummary;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "a record that was rejected is not in the stream: check it, or call `into_result`"]
+#[must_use = "a rejected record is not in the stream: check the outcome, or call `into_result`"]
 pub enum Outcome {
     /// The record is in the stream, and readers will get it.
     Placed {
@@ -69,7 +69,8 @@ pub enum DeliveryError {
     },
     /// The record may or may not be in the stream.
     #[error(
-        "a reply was lost after {} attempts: the record may or may not be in the stream",
+        "the outcome of the record is unknown after {} attempts, because a reply was lost: it may \
+         or may not be in the stream",
         attempts.count()
     )]
     Unknown {
@@ -105,24 +106,24 @@ impl Outcome {
     }
 }
 
-/// The attempts to place a record, oldest first: the first and the last ones if there were very
-/// many. Shared by the records that travelled together.
+/// Attempts to place a record, oldest first. If one Kinesis record took more than 16, only the
+/// first 8 and the last 8 are kept. Shared by the records that were sent together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attempts {
-    /// Those of containers that were taken apart.
+    /// Attempts with Kinesis records other than that of `last`.
     past: Option<Arc<Vec<Attempt>>>,
-    /// Those of the container that was placed.
+    /// Receipt of the Kinesis record that was placed, with its attempts.
     last: Option<Arc<Receipt>>,
 }
 
 impl Attempts {
-    /// The attempts, oldest first.
+    /// Returns the attempts, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Attempt> {
         let past = self.past.iter().flat_map(|past| past.iter());
         past.chain(self.last.iter().flat_map(|last| &last.attempts))
     }
 
-    /// How many are known.
+    /// Returns the number of attempts that are kept.
     pub fn count(&self) -> usize {
         self.iter().count()
     }
@@ -133,7 +134,8 @@ impl Attempts {
 #[must_use = "await the ticket for the outcome of the put"]
 pub struct Ticket {
     group: Arc<TicketGroup>,
-    /// Its place there. A whole word: a part of one, just written, is slow to read as one.
+    /// Index within the group. A full word, because reading a word of which only a part was just
+    /// written is slow.
     at: usize,
 }
 
@@ -143,7 +145,7 @@ impl Ticket {
         Self { group, at }
     }
 
-    /// The outcome, if it is there already.
+    /// Returns the outcome if it is available, without waiting.
     pub fn try_outcome(&self) -> Option<Outcome> {
         self.group.outcome(self.at)
     }
@@ -180,65 +182,66 @@ pub(super) fn outcome(fate: OutcomeKind, sub: u64, past: Option<Arc<Vec<Attempt>
     }
 }
 
-// The outcomes of a bulk: they are told together, and the memory for them is got together.
+// The outcomes of a bulk are published together, and share one allocation.
 
-/// What became of the records of a bulk, in their order.
+/// Outcomes of the records of a bulk, in the order of the bulk. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Outcomes(Arc<OutcomeSet>);
 
 impl Outcomes {
-    /// How many records these are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the bulk was empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What became of the record at this place of the bulk.
+    /// Returns the outcome of the record at index `at` of the bulk; `None` if there is no such
+    /// record.
     pub fn get(&self, at: usize) -> Option<Outcome> {
-        // Where nothing was told, the producer was brought down.
+        // A record has no outcome only if the producer was dropped.
         let unknown = || outcome(OutcomeKind::Unknown, 0, None);
         (at < self.len()).then(|| self.0.get(at).unwrap_or_else(unknown))
     }
 
-    /// What became of each record, in the order of the bulk.
+    /// Returns the outcome of each record, in the order of the bulk.
     pub fn iter(&self) -> impl Iterator<Item = Outcome> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
 
-    /// How many were placed, and how many were not.
+    /// Returns the number of records by outcome.
     pub fn account(&self) -> PutSummary {
         self.0.summary()
     }
 
-    /// Whether every record was placed.
+    /// Returns true if every record was placed.
     pub fn all_placed(&self) -> bool {
         self.account().is_complete()
     }
 }
 
-/// A bulk that was accepted. Await it to learn what became of its records, once all of them have
-/// their outcomes; dropping it changes nothing but that nobody learns them.
+/// Future of the outcomes of a bulk. It resolves once all records have an outcome. Dropping it only
+/// discards the outcomes.
 #[derive(Debug)]
-#[must_use = "the outcomes of the records are learnt by awaiting their ticket"]
+#[must_use = "await the ticket for the outcomes of the records"]
 pub struct BulkTicket(Arc<BulkCompletion>);
 
-/// What a bulk's ticket and the driver share.
+/// State that a bulk's ticket shares with the driver.
 #[derive(Debug)]
 pub(super) struct BulkCompletion {
     state: Mutex<BulkState>,
-    /// Is told when the ticket is awaited.
+    /// Notified when the ticket is awaited.
     bell: Arc<DriverWake>,
 }
 
 #[derive(Debug)]
 enum BulkState {
-    /// Nobody asked yet, or this one did.
+    /// Outcomes are missing. Holds the waker of the task that awaits the ticket, if any.
     Waiting(Option<Waker>),
-    /// All outcomes are there.
+    /// All outcomes are available.
     Ready(Outcomes),
 }
 
@@ -248,7 +251,7 @@ impl BulkCompletion {
     }
 
     fn lock(&self) -> MutexGuard<'_, BulkState> {
-        // The state is replaced as a whole, so a panic can't leave it half done.
+        // The state is replaced as a whole, so a panic can't leave it inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,14 +269,14 @@ impl BulkTicket {
         Self(cell)
     }
 
-    /// The ticket of a bulk without records.
+    /// Returns the ticket of an empty bulk, which is complete.
     pub(super) fn of_nothing(bell: &Arc<DriverWake>) -> Self {
         let cell = BulkCompletion::new(bell);
         cell.publish(OutcomeSet::default());
         Self(cell)
     }
 
-    /// The outcomes, if all of them are there already.
+    /// Returns the outcomes if all of them are available, without waiting.
     pub fn try_outcomes(&self) -> Option<Outcomes> {
         match &*self.0.lock() {
             BulkState::Waiting(_) => None,
@@ -289,7 +292,7 @@ impl Future for BulkTicket {
         if let Some(outcomes) = self.try_outcomes() {
             return Poll::Ready(outcomes);
         }
-        // Wakers are cloned and dropped without the lock: what they do is their owner's.
+        // Wakers are cloned and dropped without the lock, because they run code of their owner.
         let mut waker = Some(context.waker().clone());
         match &mut *self.0.lock() {
             BulkState::Ready(outcomes) => return Poll::Ready(outcomes.clone()),
@@ -301,12 +304,12 @@ impl Future for BulkTicket {
     }
 }
 
-/// The driver's side of a bulk: outcomes are gathered until all are there.
+/// The driver's side of a bulk: collects outcomes until all are available.
 #[derive(Debug)]
 pub(super) struct OpenBulk {
     cell: Arc<BulkCompletion>,
     told: OutcomeSet,
-    /// Records without an outcome.
+    /// Number of records without an outcome.
     left: usize,
 }
 
@@ -315,7 +318,7 @@ impl OpenBulk {
         Self { cell, told: OutcomeSet::empty(records), left: records }
     }
 
-    /// Notes an outcome. Says whether it was the last one.
+    /// Records an outcome. Returns true if it was the last one.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -333,7 +336,7 @@ impl OpenBulk {
         self.left == 0
     }
 
-    /// Tells the outcomes. What has none is unknown.
+    /// Publishes the outcomes. Records without one count as unknown.
     pub(super) fn tell(self) {
         self.cell.publish(self.told);
     }
@@ -350,7 +353,7 @@ mod tests {
         let cell = BulkCompletion::new(&Arc::new(DriverWake::default()));
         let mut ticket = pin!(BulkTicket::of(Arc::clone(&cell)));
         let mut poll = || {
-            // Each one but the first replaces another, which is then dropped.
+            // Each waker except the first replaces the previous one, which is then dropped.
             let own = BulkTicket::of(Arc::clone(&cell));
             let waker = meddler(move || {
                 assert!(own.try_outcomes().is_none_or(|outcomes| outcomes.is_empty()));

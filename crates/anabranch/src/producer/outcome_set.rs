@@ -1,5 +1,4 @@
-//! A group of tickets: their memory is got together, and their outcomes are told together as far as
-//! they come together.
+//! Groups of tickets that share one allocation and one lock, and compact sets of outcomes.
 
 use super::outcome::{Outcome, outcome, placed_outcome};
 use super::put::PutSummary;
@@ -9,26 +8,26 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// How many tickets these are. Twice as many are told no faster, and one record that waits for long
-/// keeps the memory of all.
+/// Tickets per group. Twice as many are published no faster, and one record without an outcome
+/// keeps the memory of the whole group.
 pub(super) const GROUP: usize = 64;
 
-/// What tickets and the driver share. One allocation, or one lock, for each record would cost more
-/// than all else that a put does.
+/// State that a group of tickets shares with the driver. One allocation or one lock per record
+/// would cost more than the rest of a put.
 #[derive(Debug)]
 pub(super) struct TicketGroup {
-    /// All outcomes, once they are there. Read without a lock.
+    /// All outcomes, once the group is complete. Read without a lock.
     complete: OnceLock<OutcomeSet>,
-    /// Those that are there until then, and who waits for others.
+    /// Until then, the outcomes available so far, and the wakers of waiting tickets.
     partial: Mutex<PartialOutcomes>,
-    /// Is told when a ticket is awaited.
+    /// Notified when a ticket is awaited.
     wake: Arc<DriverWake>,
 }
 
 #[derive(Debug)]
 struct PartialOutcomes {
     told: OutcomeSet,
-    /// Who waits, by the places of their tickets, in order.
+    /// Wakers of the waiting tickets, ordered by the index of the ticket.
     waiting: Vec<(usize, Waker)>,
 }
 
@@ -43,29 +42,30 @@ impl TicketGroup {
     }
 
     fn lock(&self) -> MutexGuard<'_, PartialOutcomes> {
-        // Each change is whole before anything can panic.
+        // Each change is complete before anything can panic.
         self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The outcome at this place, if all are there.
+    /// Returns the outcome at index `at` if the group is complete.
     #[inline]
     fn complete_outcome(&self, at: usize) -> Option<Outcome> {
         let told = self.complete.get()?;
-        // Where nothing was told, the producer was brought down.
+        // A record has no outcome only if the producer was dropped.
         Some(told.get(at).unwrap_or_else(|| outcome(OutcomeKind::Unknown, 0, None)))
     }
 
-    /// The outcome at this place, if it is there. All may have come since the lock was asked for.
+    /// Returns the outcome at index `at`, if available. The group may have become complete while
+    /// the caller waited for the lock.
     fn partial_outcome(&self, early: &PartialOutcomes, at: usize) -> Option<Outcome> {
         self.complete_outcome(at).or_else(|| early.told.get(at))
     }
 
-    /// The outcome of the ticket at this place, if it is there already.
+    /// Returns the outcome of the ticket at index `at`, if available.
     pub(super) fn outcome(&self, at: usize) -> Option<Outcome> {
         self.complete_outcome(at).or_else(|| self.partial_outcome(&self.lock(), at))
     }
 
-    /// The outcome of the ticket at this place. Wakes the task when it is there.
+    /// Polls for the outcome of the ticket at index `at`. Wakes the task when it is available.
     #[inline]
     pub(super) fn poll(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
         match self.complete_outcome(at) {
@@ -83,7 +83,7 @@ impl TicketGroup {
         let waits_already = early.is_awaited_by(at, context.waker());
         drop(early);
         if !waits_already {
-            // Wakers are cloned and dropped without the lock: what they do is their owner's.
+            // Wakers are cloned and dropped without the lock, because they run code of their owner.
             let waker = context.waker().clone();
             let mut early = self.lock();
             if let Some(outcome) = self.partial_outcome(&early, at) {
@@ -97,12 +97,13 @@ impl TicketGroup {
         Poll::Pending
     }
 
-    /// Tells outcomes: those that `tell` notes, which says whether these are the last ones.
+    /// Publishes the outcomes that `tell` adds to the set. `tell` returns true if the group is
+    /// complete with them.
     pub(super) fn publish(&self, tell: impl FnOnce(&mut OutcomeSet) -> bool) {
         let mut early = self.lock();
         let PartialOutcomes { told, waiting } = &mut *early;
         let awake: Vec<_> = if tell(told) {
-            // There are no others to be told, so this is the first time.
+            // A group completes only once, so the cell is empty.
             let _ = self.complete.set(std::mem::take(told));
             std::mem::take(waiting)
         } else {
@@ -116,13 +117,13 @@ impl TicketGroup {
 }
 
 impl PartialOutcomes {
-    /// Whether this one waits already at this place.
+    /// Returns true if a waker of the same task is registered at index `at`.
     fn is_awaited_by(&self, at: usize, waker: &Waker) -> bool {
         let found = self.waiting.binary_search_by_key(&at, |(at, _)| *at);
         found.is_ok_and(|found| self.waiting[found].1.will_wake(waker))
     }
 
-    /// Has someone wait. Gives back who waited before at this place.
+    /// Registers a waker at index `at`. Returns the one that it replaces.
     fn wait(&mut self, at: usize, waker: Waker) -> Option<Waker> {
         match self.waiting.binary_search_by_key(&at, |(at, _)| *at) {
             Ok(found) => Some(std::mem::replace(&mut self.waiting[found].1, waker)),
@@ -134,40 +135,43 @@ impl PartialOutcomes {
     }
 }
 
-// Outcomes that are kept together: those of a bulk, and those of a group of tickets.
+// The set of outcomes of a bulk or of a group of tickets.
 
-/// Nothing is told of the record.
+/// In place of a receipt's index: the record has no outcome.
 const NOTHING: u32 = u32::MAX;
-/// The record has an outcome that is not the usual one.
+/// In place of a receipt's index: the record's outcome is in `others`.
 const OTHER: u32 = NOTHING - 1;
 
-/// What became of records, by their places.
+/// Outcomes of records, by index. The usual outcome, a placement without earlier Kinesis records,
+/// takes 8 bytes.
 #[derive(Default)]
 pub(super) struct OutcomeSet {
-    /// Of each record the place of its receipt here, and its own place in the container.
+    /// For each record, the index of its receipt, and its index in the Kinesis record. For
+    /// [`OTHER`], the second number is the index in `others`.
     places: Vec<(u32, u32)>,
-    /// Of each container that was placed.
+    /// Receipts of placed Kinesis records.
     receipts: Vec<Arc<Receipt>>,
-    /// Of containers that were placed together with few others.
+    /// Shared lists of receipts of Kinesis records that were placed together.
     sheets: Vec<SharedReceipts>,
-    /// Outcomes that are not the usual one.
+    /// All other outcomes.
     others: Vec<CompletedOutcome>,
 }
 
-/// The few receipts that came together: to hold all of them costs less than to hold each one.
+/// A list of receipts that arrived together. Holding the list costs less than holding each receipt.
 pub(super) type SharedReceipts = Arc<[Arc<Receipt>]>;
 
-/// This many are few. One record that waits for long keeps all of a sheet.
+/// Maximum length of a shared list. One record that keeps its outcome keeps the whole list.
 const FEW: usize = 128;
-/// The place of a receipt that is on a sheet has this bit, the sheet's place, and the line.
+/// Bit in the index of a receipt in a shared list. The other bits are the index of the list times
+/// [`FEW`], plus the index in the list.
 const ON_SHEET: u32 = 1 << 31;
 
-/// A sheet of these receipts, if there are some and they are few.
+/// Returns a shared list of the receipts, unless there are none or more than [`FEW`].
 pub(super) fn shared_receipts(receipts: &[Arc<Receipt>]) -> Option<SharedReceipts> {
     (1..=FEW).contains(&receipts.len()).then(|| receipts.into())
 }
 
-/// An outcome as the machine tells it.
+/// An outcome as the state machine reports it.
 #[derive(Debug)]
 pub(super) struct CompletedOutcome {
     pub(super) fate: OutcomeKind,
@@ -176,27 +180,27 @@ pub(super) struct CompletedOutcome {
 }
 
 impl fmt::Debug for OutcomeSet {
-    /// How many these are, and not all of them.
+    /// Shows the number of records only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Told").field("records", &self.len()).finish_non_exhaustive()
+        f.debug_struct("OutcomeSet").field("records", &self.len()).finish_non_exhaustive()
     }
 }
 
 impl OutcomeSet {
-    /// Nothing yet of so many records.
+    /// Creates a set of `records` records without outcomes.
     pub(super) fn empty(records: usize) -> Self {
         Self { places: vec![(NOTHING, 0); records], ..Self::default() }
     }
 
-    /// How many records these are.
+    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Notes that a record was placed, as usual.
+    /// Records the usual outcome: the record was placed.
     #[inline]
     pub(super) fn place(&mut self, at: u32, receipt: &Arc<Receipt>, sub: u32) {
-        // The records of a container are noted one after the other.
+        // The user records of a Kinesis record arrive one after the other.
         let receipts = &mut self.receipts;
         if !receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
             receipts.push(Arc::clone(receipt));
@@ -205,19 +209,19 @@ impl OutcomeSet {
         self.places[at as usize] = (receipt, sub);
     }
 
-    /// Notes that a record was placed, as usual. Its receipt is at this line of the sheet.
+    /// Records the usual outcome, with the receipt at index `line` of a shared list.
     #[inline]
     pub(super) fn place_shared(&mut self, at: u32, sheet: &SharedReceipts, line: u32, sub: u32) {
-        // Those of a sheet are noted one after the other.
+        // The records of a shared list arrive one after the other.
         if !self.sheets.last().is_some_and(|last| Arc::ptr_eq(last, sheet)) {
             self.sheets.push(Arc::clone(sheet));
         }
         let place = (self.sheets.len() - 1) * FEW + line as usize;
-        let place = u32::try_from(place).expect("a group has few sheets");
+        let place = u32::try_from(place).expect("a bulk has few outcome sets");
         self.places[at as usize] = (ON_SHEET | place, sub);
     }
 
-    /// The receipt at this place, if it is the place of one.
+    /// Returns the receipt with this index; `None` for [`NOTHING`] and [`OTHER`].
     #[inline]
     fn receipt(&self, place: u32) -> Option<&Arc<Receipt>> {
         if place < ON_SHEET {
@@ -227,7 +231,7 @@ impl OutcomeSet {
         self.sheets.get(at / FEW)?.get(at % FEW)
     }
 
-    /// Notes another outcome.
+    /// Records an outcome other than the usual one.
     #[cold]
     pub(super) fn note(&mut self, at: u32, settled: CompletedOutcome) {
         let other = u32::try_from(self.others.len()).unwrap_or(NOTHING);
@@ -235,12 +239,12 @@ impl OutcomeSet {
         self.others.push(settled);
     }
 
-    /// Whether something is told of the record at this place.
+    /// Returns true if the record at index `at` has an outcome.
     pub(super) fn has_outcome(&self, at: usize) -> bool {
         self.places.get(at).is_some_and(|(receipt, _)| *receipt != NOTHING)
     }
 
-    /// What is told of the record at this place.
+    /// Returns the outcome of the record at index `at`, if it has one.
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<Outcome> {
         let (receipt, sub) = *self.places.get(at)?;
@@ -254,7 +258,7 @@ impl OutcomeSet {
         Some(outcome(fate.clone(), *sub, past.clone()))
     }
 
-    /// How many were placed, and how many were not. What nothing is told of is unknown.
+    /// Counts the records by outcome. Records without one count as unknown.
     pub(super) fn summary(&self) -> PutSummary {
         let others = self.places.iter().filter(|(receipt, _)| *receipt >= OTHER).count();
         let is_placed = |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Placed(_));
@@ -286,7 +290,7 @@ mod tests {
         told.note(u32::try_from(at).unwrap(), CompletedOutcome { fate, sub: 0, past: None });
     }
 
-    /// Counts how often it is woken.
+    /// Counts its wake-ups.
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -340,7 +344,7 @@ mod tests {
             meddler(move || assert!(group.outcome(1).is_none_or(|one| !one.is_placed())))
         };
         for _ in 0..2 {
-            // The second one replaces the first, which is then dropped.
+            // The second waker replaces the first, which is then dropped.
             let waker = waker();
             assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
@@ -360,7 +364,7 @@ mod tests {
             let group = TicketGroup::new(&Arc::new(DriverWake::default()));
             let ticket = |at| Ticket::of(Arc::clone(&group), at);
             let waiting: Vec<_> = (0..GROUP).map(|at| runtime.spawn(ticket(at))).collect();
-            // In parts of one to all.
+            // Publishes in parts of 1 to all tickets.
             let part = 1 + (round * 7) % GROUP;
             for from in (0..GROUP).step_by(part) {
                 let until = (from + part).min(GROUP);

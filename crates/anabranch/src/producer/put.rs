@@ -1,4 +1,4 @@
-//! The producer as its user holds it.
+//! `Producer`, the handle through which an application puts records.
 
 use super::config::ProducerBuilder;
 use super::config::ProducerId;
@@ -21,48 +21,44 @@ use tokio::task::JoinSet;
 
 /// Puts records into one stream. Clones share one producer.
 ///
-/// The records of a key are placed in the order in which their puts were accepted: that of the
-/// calls, where each is awaited before the next.
+/// The records of a key are placed in the order in which their puts were accepted. That is the
+/// order of the calls if each is awaited before the next.
 ///
-/// Close it. When the last clone is dropped without [`Producer::close`], what is not yet placed is
-/// given up, and an event says how much that was.
+/// Call [`Producer::close`] at the end. If the last clone is dropped without it, records without an
+/// outcome are abandoned, and an event reports their number.
 #[derive(Debug, Clone)]
 pub struct Producer {
-    /// The stream.
     stream: StreamName,
-    /// What events and metrics call it.
     id: ProducerId,
-    /// Where records are handed over.
+    /// Queue to the driver.
     intake: Arc<InputQueue>,
-    /// The largest record that the stream takes, in bytes of key and data.
+    /// Maximum size of a record, in bytes of key and data.
     record_max_bytes: usize,
-    /// The time.
     clock: Clock,
-    /// The counts.
     counts: Arc<ProducerCounters>,
-    /// Owns the driver: dropped with the last clone.
+    /// The driver task. Dropping the last clone stops it.
     _task: Arc<JoinSet<()>>,
 }
 
-/// What became of all records of a producer.
+/// Number of records by outcome: of all records of a producer, or of a bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutSummary {
     /// Records that are in the stream.
     pub placed: u64,
-    /// Records that are not.
+    /// Records that are not in the stream.
     pub rejected: u64,
-    /// Records of which nobody knows.
+    /// Records that may or may not be in the stream.
     pub unknown: u64,
 }
 
 impl PutSummary {
-    /// Whether every record was placed.
+    /// Returns true if every record was placed.
     pub fn is_complete(&self) -> bool {
         self.rejected == 0 && self.unknown == 0
     }
 }
 
-/// Whoever is refused again and again lets others run too.
+/// Consumes task budget after a refused put, so that a loop of refused puts yields to other tasks.
 #[inline]
 async fn yield_now<T, E>(put: Result<T, E>) -> Result<T, E> {
     if put.is_err() {
@@ -72,8 +68,9 @@ async fn yield_now<T, E>(put: Result<T, E>) -> Result<T, E> {
 }
 
 impl Producer {
-    /// A producer for this stream. Nothing happens before it is started.
-    #[expect(clippy::new_ret_no_self, reason = "what comes back is a producer to be")]
+    /// Returns a builder of a producer for `stream`, a name or an ARN. Nothing is sent before
+    /// [`ProducerBuilder::start`].
+    #[expect(clippy::new_ret_no_self, reason = "a builder does nothing until it is started")]
     pub fn new(stream: impl Into<StreamName>) -> ProducerBuilder {
         ProducerBuilder::new(stream.into())
     }
@@ -90,20 +87,21 @@ impl Producer {
         Self { stream, id, intake, record_max_bytes, clock, counts, _task: Arc::new(task) }
     }
 
-    /// The stream.
+    /// Returns the stream, as passed to [`Producer::new`].
     pub fn stream(&self) -> &StreamName {
         &self.stream
     }
 
-    /// What events and metrics call this producer.
+    /// Returns the id of this producer in events and metrics.
     pub fn id(&self) -> &ProducerId {
         &self.id
     }
 
-    /// Puts a record. Waits for room in the buffer; the ticket then waits for the outcome.
+    /// Puts a record. Waits for free buffer space. Await the ticket for the outcome.
     ///
-    /// The key and the data of a small record are copied, those of others are kept, so both are
-    /// asked for in both ways: borrowed and whole. Cancelling it before it returns puts nothing.
+    /// The key and data of a small record are copied; larger ones are kept without a copy. This is
+    /// why both arguments must be available as a reference and by conversion. Dropping the future
+    /// before it returns puts nothing.
     pub async fn put(
         &self,
         key: impl AsRef<str> + Into<PartitionKey>,
@@ -118,13 +116,13 @@ impl Producer {
         yield_now(put).await
     }
 
-    /// Puts a record, with everything that a record can have.
+    /// Puts a record, as [`Producer::put`] does. The record may have an explicit hash key.
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
         self.intake.pause_if_crowded().await;
         yield_now(self.put_or_wait(record).await).await
     }
 
-    /// Puts a record now, or once there is room.
+    /// Puts a record at once, or after waiting for free space.
     async fn put_or_wait(&self, record: NewRecord) -> Result<Ticket, PutError> {
         match self.try_put_record(record) {
             Ok(ticket) => Ok(ticket),
@@ -133,7 +131,7 @@ impl Producer {
         }
     }
 
-    /// Puts a record if it is small and there is room now.
+    /// Puts a record if it is small and there is free space.
     #[inline]
     fn put_small(&self, key: &str, data: &[u8]) -> Result<Option<Ticket>, PutError> {
         let Some(small) = SmallRecord::of(key.as_bytes(), data) else { return Ok(None) };
@@ -141,7 +139,7 @@ impl Producer {
         self.intake.push_small(small)
     }
 
-    /// Waits for a record's room, and puts it.
+    /// Waits for free space, and puts the record.
     async fn put_after_wait(&self, record: NewRecord) -> Result<Ticket, PutError> {
         let cost = self.intake.limit.clamp(record.cost());
         self.wait_for_space(cost).await?;
@@ -150,29 +148,30 @@ impl Producer {
         Ok(ticket)
     }
 
-    /// Waits for so much room.
+    /// Waits until `cost` bytes are free, and reserves them.
     async fn wait_for_space(&self, cost: u32) -> Result<(), PutError> {
         self.intake.wake.note_waiter();
         self.intake.limit.reserve(cost).await
     }
 
-    /// What is put after a wait for room may be what others behind it wait for.
+    /// Notes a waiter after a put that had to wait. Other puts may wait for the space that its
+    /// record now holds, so it must not linger.
     fn wake_next(&self) {
         self.intake.wake.note_waiter();
     }
 
-    /// Puts many records at once, in their order. Waits for room for all of them; the ticket then
-    /// waits for all outcomes. They are put together: nothing that others put comes between.
+    /// Puts many records at once, in order. Waits for free buffer space for all of them. Await the
+    /// ticket for all outcomes. No record of another put comes between them.
     ///
-    /// One that the stream does not take has the whole bulk refused, and given back. A bulk that is
-    /// larger than the buffer waits until that is empty, and then takes all of it. One without
-    /// records is over at once. Cancelling it before it returns puts nothing.
+    /// If the stream does not accept one of the records, the whole bulk is refused and returned. A
+    /// bulk larger than the buffer waits until the buffer is empty, and then takes all of it. An
+    /// empty bulk is complete at once. Dropping the future before it returns puts nothing.
     pub async fn put_bulk(&self, bulk: Bulk) -> Result<BulkTicket, PutBulkError> {
         self.intake.pause_if_crowded().await;
         yield_now(self.put_bulk_or_wait(bulk).await).await
     }
 
-    /// Puts many records now, or once there is room.
+    /// Puts many records at once, or after waiting for free space.
     async fn put_bulk_or_wait(&self, bulk: Bulk) -> Result<BulkTicket, PutBulkError> {
         let cost = match self.bulk_cost(&bulk) {
             Ok(Some(cost)) => cost,
@@ -193,8 +192,8 @@ impl Producer {
         Ok(ticket)
     }
 
-    /// Puts many records if there is room for all of them now. A bulk that is larger than the buffer
-    /// needs all of it.
+    /// Puts many records without waiting, if there is free buffer space for all of them. A bulk
+    /// larger than the buffer needs an empty buffer.
     pub fn try_put_bulk(&self, bulk: Bulk) -> Result<BulkTicket, TryPutBulkError> {
         let cost = match self.bulk_cost(&bulk) {
             Ok(Some(cost)) => cost,
@@ -208,15 +207,15 @@ impl Producer {
         }
     }
 
-    /// What a bulk takes of the room: nothing if it has no records. Otherwise which record the
-    /// stream does not take, and why.
+    /// Returns the buffer bytes that a bulk needs; `None` if it is empty. Fails with the index of
+    /// the first record that the stream does not accept.
     fn bulk_cost(&self, bulk: &Bulk) -> Result<Option<u32>, (usize, PutError)> {
         let cost = bulk.check(self.record_max_bytes)?;
         Ok((!bulk.is_empty()).then(|| self.intake.limit.clamp(cost)))
     }
 
-    /// Puts a record if there is room now. While other threads put too, room that is being freed may
-    /// not be found.
+    /// Puts a record without waiting, if there is free buffer space. While other threads put too,
+    /// it may miss space that is just being freed.
     pub fn try_put(
         &self,
         key: impl AsRef<str> + Into<PartitionKey>,
@@ -228,7 +227,8 @@ impl Producer {
         }
     }
 
-    /// Puts a record if there is room now, with everything that a record can have.
+    /// Puts a record without waiting, as [`Producer::try_put`] does. The record may have an
+    /// explicit hash key.
     #[inline]
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
@@ -239,40 +239,40 @@ impl Producer {
         Ok(self.intake.push(record, cost).ok_or(PutError::Closed)?)
     }
 
-    /// Sends what was put so far without waiting for more, and returns when all of it has its
-    /// outcome.
+    /// Sends everything put so far without lingering, and waits until all of it has an outcome.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         if self.intake.send_command(Command::Flush(done)).is_ok() {
-            // A driver that ends has given every record its outcome.
+            // The driver only ends after every record has an outcome.
             let _ = flushed.await;
         }
     }
 
-    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    /// Resumes a stopped key. Returns `false` if it was not stopped.
     ///
-    /// Records that are put from now on have no order against the records that stopped the key.
+    /// Records put from now on have no order relative to the records that stopped the key.
     ///
-    /// After more keys stopped than [`ProducerBuilder::with_max_stopped_keys`] allows, every key is stopped.
-    /// Then this lets the one key go on, whether it is among [`Producer::stopped_keys`] or not, for
-    /// as many keys as that option allows; `false` beyond them. [`Producer::resume_all`] lets all
-    /// go on.
+    /// If more keys stopped than [`ProducerBuilder::with_max_stopped_keys`] allows, every key is
+    /// stopped. This call then resumes the key even if [`Producer::stopped_keys`] does not contain
+    /// it, for as many keys as that setting allows. Beyond them it returns `false`.
+    /// [`Producer::resume_all`] resumes all keys.
     pub async fn resume(&self, key: impl Into<PartitionKey>) -> bool {
         self.resume_key(OrderingKey { key: key.into(), explicit: None }).await
     }
 
-    /// Lets a stopped key go on that was put with an explicit hash key.
+    /// Resumes a stopped key, as [`Producer::resume`] does. The key may have an explicit hash key.
     pub async fn resume_key(&self, key: OrderingKey) -> bool {
         let (done, resumed) = oneshot::channel();
         self.intake.send_command(Command::Resume(key, done)).is_ok()
             && resumed.await.unwrap_or(false)
     }
 
-    /// Lets all stopped keys go on, also after the set of stopped keys overflowed. Returns how many
-    /// of them were known by name.
+    /// Resumes all stopped keys, also after more keys stopped than
+    /// [`ProducerBuilder::with_max_stopped_keys`] allows. Returns the number of keys that were
+    /// remembered as stopped.
     ///
-    /// Records that are put from now on have no order against those that were rejected before, or
-    /// whose outcome is unknown.
+    /// Records put from now on have no order relative to records that were rejected before or whose
+    /// outcome is unknown.
     pub async fn resume_all(&self) -> usize {
         let (done, resumed) = oneshot::channel();
         match self.intake.send_command(Command::ResumeAll(done)) {
@@ -281,7 +281,8 @@ impl Producer {
         }
     }
 
-    /// The keys that stand stopped; when the whole producer does, those that there was room for.
+    /// Returns the stopped keys. If the whole producer is stopped, returns only the keys that were
+    /// remembered, at most [`ProducerBuilder::with_max_stopped_keys`].
     pub async fn stopped_keys(&self) -> Vec<OrderingKey> {
         let (done, keys) = oneshot::channel();
         match self.intake.send_command(Command::StoppedKeys(done)) {
@@ -290,15 +291,16 @@ impl Producer {
         }
     }
 
-    /// Counts since the start.
+    /// Returns the counts since the start.
     pub fn stats(&self) -> ProducerStats {
         self.counts.stats()
     }
 
-    /// Takes no more records, sends what is there, and ends when all have their outcome, at the
-    /// latest after `deadline`. What was never sent is then rejected, the rest is unknown.
+    /// Closes the producer: accepts no more records, sends the rest, and waits until all have an
+    /// outcome, for at most `deadline`. After it, records that were never sent are rejected, and
+    /// the others are unknown.
     ///
-    /// The account covers every record that was accepted since the start.
+    /// The summary covers every record accepted since the start.
     pub async fn close(&self, deadline: Duration) -> PutSummary {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let until_ms = self.clock.now_ms().saturating_add(deadline_ms);

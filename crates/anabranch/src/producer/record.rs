@@ -85,19 +85,17 @@ pub(super) fn check(key: &[u8], data_len: usize, max_bytes: usize) -> Result<(),
 #[non_exhaustive]
 pub enum PutError {
     /// The partition key is empty.
-    #[error("the partition key is empty: give one of 1 to {PARTITION_KEY_MAX_CHARS} characters")]
+    #[error("the partition key is empty: use 1 to {PARTITION_KEY_MAX_CHARS} characters")]
     KeyEmpty,
     /// The partition key is too long.
-    #[error(
-        "the partition key has {chars} characters: the service takes {PARTITION_KEY_MAX_CHARS}"
-    )]
+    #[error("the partition key has {chars} characters: the maximum is {PARTITION_KEY_MAX_CHARS}")]
     KeyTooLong {
         /// Characters of the key.
         chars: usize,
     },
     /// The partition key and the data are together too large.
     #[error(
-        "the record has {bytes} bytes, partition key included, and the stream takes {max_bytes}: \
+        "the record has {bytes} bytes, partition key included, but the stream accepts {max_bytes}: \
          raise the stream's maximum record size, or store the data elsewhere"
     )]
     TooLarge {
@@ -174,7 +172,8 @@ impl<'a> BulkRecord<'a> {
 
 /// Reason why a bulk was not accepted. None of its records was put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{why}", at.map(|at| format!("record {at} of the bulk, counted from 0: ")).unwrap_or_default())]
+#[error("{}{why}", at.map(|at| format!("record {at} of the bulk (counted from 0): ")).unwrap_or_default())]
+#[non_exhaustive]
 pub struct PutBulkError {
     /// Index of the record that cannot be put, from 0. `None` if the reason is not a record.
     pub at: Option<usize>,

@@ -9,6 +9,7 @@ use anabranch_model::produce::outcome::{CompletedRecords, OutcomeKind, RejectRea
 use anabranch_model::produce::{EntryResult, MachineNotice, PutReply, PutRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Counts since the start. The KPL's names are in parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,7 +136,7 @@ impl Reporter {
         self.events.emit(ProducerEvent::RequestCompleted {
             stream,
             producer,
-            took: took_ms,
+            took: Duration::from_millis(took_ms),
             failed,
         });
     }
@@ -162,8 +163,8 @@ impl Reporter {
                     records,
                     bytes,
                     retries,
-                    buffered_for: buffered_ms,
-                    waited_for: waited_ms,
+                    buffered_for: Duration::from_millis(buffered_ms),
+                    waited_for: Duration::from_millis(waited_ms),
                     pending,
                 });
             }
@@ -202,7 +203,7 @@ impl Reporter {
         }
     }
 
-    pub(super) fn notice(&self, notice: MachineNotice) {
+    pub(super) fn notice(&self, notice: MachineNotice, now_ms: u64) {
         let (stream, producer) = self.names();
         self.events.emit(match notice {
             MachineNotice::MapRead { shards } => ProducerEvent::ShardMapRead { stream, producer, shards },
@@ -213,7 +214,8 @@ impl Reporter {
                 ProducerEvent::Misrouted { stream, producer, shard, records }
             }
             MachineNotice::Retry { shard, fault, detail, records, at_ms } => {
-                ProducerEvent::Retried { stream, producer, shard, fault, detail, records, retry_in: at_ms }
+                let retry_in = Duration::from_millis(at_ms.saturating_sub(now_ms));
+                ProducerEvent::Retried { stream, producer, shard, fault, detail, records, retry_in }
             }
             MachineNotice::RateReduced { shard, share } => {
                 ProducerEvent::RateReduced { stream, producer, shard, share }
@@ -223,14 +225,16 @@ impl Reporter {
                     stream = %stream, producer = %producer, ?fault, detail = %detail, paused, for_ms,
                     "the service refuses this producer, so its records wait"
                 );
-                ProducerEvent::Paused { stream, producer, shards, fault, detail, duration: for_ms, paused }
+                let duration = Duration::from_millis(for_ms);
+                ProducerEvent::Paused { stream, producer, shards, fault, detail, duration, paused }
             }
             MachineNotice::Resumed { shards, for_ms, pauses: paused } => {
                 tracing::info!(
                     stream = %stream, producer = %producer, paused, for_ms,
                     "the service takes records of this producer again"
                 );
-                ProducerEvent::Resumed { stream, producer, shards, for_ms, paused }
+                let duration = Duration::from_millis(for_ms);
+                ProducerEvent::Resumed { stream, producer, shards, duration, paused }
             }
             MachineNotice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
             MachineNotice::ProducerStopped => ProducerEvent::ProducerStopped { stream, producer },
@@ -255,5 +259,38 @@ impl Reporter {
             let (stream, producer) = self.names();
             self.events.emit(ProducerEvent::Abandoned { stream, producer, records });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use anabranch_model::retry::Fault;
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_retry_is_reported_with_the_pause_from_now() {
+        let pauses = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&pauses);
+        let events = Events::new(move |event| {
+            if let Event::Producer(ProducerEvent::Retried { retry_in, .. }) = event {
+                listener.lock().unwrap().push(*retry_in);
+            }
+        });
+        let (stream, producer) = (StreamName::from("orders"), ProducerId::from("p"));
+        let reporter = Reporter::new(stream, producer, events, Arc::default());
+        for (at_ms, now_ms) in [(1_500, 1_200), (1_500, 1_500), (1_500, 1_700)] {
+            let notice = MachineNotice::Retry {
+                shard: None,
+                fault: Fault::Throttled,
+                detail: Arc::from("slow down"),
+                records: 1,
+                at_ms,
+            };
+            reporter.notice(notice, now_ms);
+        }
+        let expected = [300, 0, 0].map(Duration::from_millis);
+        assert_eq!(*pauses.lock().unwrap(), expected);
     }
 }

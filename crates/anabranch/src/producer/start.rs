@@ -1,4 +1,4 @@
-//! Starting a producer: what the stream has to be like.
+//! The start of a producer: checks of the stream, and the reasons for refusing it.
 
 use super::config::ProducerId;
 use super::config::{ProducerBuilder, ProducerConfigError};
@@ -18,63 +18,66 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The pauses between looks at a stream that is not there yet.
+/// Backoff between descriptions of a stream that is not usable yet.
 const LOOKS: Backoff = Backoff::new(200, 2_000);
 
-/// Why a producer did not start.
+/// Error of starting a producer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProducerStartError {
-    /// The options are not valid.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ProducerConfigError),
-    /// Kinesis can't be reached as configured.
+    /// The configuration of Kinesis is incomplete or wrong.
     #[error(transparent)]
     Kinesis(#[from] KinesisConfigError),
-    /// There is no such stream.
-    #[error("there is no stream {stream}: create it, or check its name, region and account")]
+    /// The stream does not exist.
+    #[error("stream {stream} does not exist: create it, or check its name, region and account")]
     Missing {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
     },
     /// The stream is being deleted.
-    #[error("the stream {stream} is being deleted")]
+    #[error("stream {stream} is being deleted: wait until it is gone, then create it again")]
     Deleting {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
     },
-    /// The stream did not become usable in time.
-    #[error("the stream {stream} is still being created after {waited:?}")]
+    /// The stream did not become usable within the start timeout.
+    #[error(
+        "stream {stream} is still being created after {waited:?}: try again later, or set a longer \
+         `start_timeout`"
+    )]
     StillCreating {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// How long the start has waited for it.
+        /// Time waited.
         waited: Duration,
     },
-    /// The stream spreads records as it likes, so no key can keep its order.
+    /// The stream distributes records independently of their keys, so no key can keep its order.
     #[error(
-        "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
-         can't keep their order: set it to USER_PARTITION_KEY, or produce with Order::None"
+        "stream {stream} distributes records regardless of their keys (AUTO distribution), so the \
+         order of a key cannot be kept: set the stream to USER_PARTITION_KEY, or use KeyOrder::None"
     )]
     IgnoresKeys {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
     },
     /// The stream could not be described.
-    #[error("the stream {stream} can't be described: {source}")]
+    #[error("cannot describe stream {stream}: {source}")]
     Describe {
-        /// The stream.
+        /// Name of the stream.
         stream: StreamName,
-        /// What the last look said.
+        /// Error of the last attempt.
         source: StreamError,
     },
 }
 
 impl<K: IntoStreamApi> ProducerBuilder<K> {
-    /// Starts the producer. Call it inside a tokio runtime, which then runs it.
+    /// Starts the producer. Call it inside a Tokio runtime, which then runs the producer.
     ///
-    /// The stream is looked at first: one that is missing is refused, one that is being created is
-    /// waited for. Where looking is not allowed the service's defaults hold.
+    /// Describes the stream first. A missing stream is an error; a stream that is being created is
+    /// waited for. If this producer may not describe the stream, the service's defaults apply.
     pub async fn start(self) -> Result<Producer, ProducerStartError> {
         let settings = self.check()?;
         let (kinesis, builder) = self.replace_kinesis(());
@@ -100,7 +103,7 @@ impl ProducerBuilder<()> {
         Ok(self.launch(api, ProducerSettings { record_max_bytes, ..settings }))
     }
 
-    /// Looks at the stream until it can be used. `None` where that is not allowed.
+    /// Describes the stream until it is usable. Returns `None` if describing it is not permitted.
     async fn wait_until_usable<A: StreamApi>(
         &self,
         api: &A,
@@ -163,7 +166,7 @@ impl ProducerBuilder<()> {
     }
 }
 
-/// A stream that ignores keys can't keep their order.
+/// Refuses strict order on a stream that ignores keys.
 fn check_order(
     stream: &StreamName,
     summary: &StreamSummary,

@@ -1,4 +1,4 @@
-//! The producer for threads: the same, with calls that block.
+//! `SyncProducer`, a producer with blocking calls, for threads outside of an async runtime.
 
 use super::config::ProducerBuilder;
 use super::config::ProducerId;
@@ -16,62 +16,72 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// A producer whose calls block the thread that makes them. It runs on a thread of its own, may be
-/// used from many, and must not be used inside an async task. Clones share one producer.
+/// A [`Producer`] with blocking calls. It runs on its own thread, and any number of threads may use
+/// it. Clones share one producer. Do not use it inside an async task: calls that block panic there.
+///
+/// ```no_run
+/// use anabranch::{Producer, SyncProducer};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let producer = SyncProducer::start(Producer::new("orders"))?;
+/// let ticket = producer.put("customer-7", "paid")?;
+/// ticket.wait().into_result()?; // waits until the record is stored
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SyncProducer {
-    /// The producer. Declared first, so that it ends before what it runs on.
+    /// Declared before `runtime`, so that it is dropped first.
     producer: Producer,
-    /// What it runs on.
     runtime: Arc<Runtime>,
 }
 
-/// A put that was accepted.
+/// Handle to the outcome of a put. Dropping it only discards the outcome.
 #[derive(Debug)]
-#[must_use = "the outcome of the record is learnt by waiting for its ticket"]
+#[must_use = "wait for the ticket for the outcome of the record"]
 pub struct SyncTicket {
     ticket: Ticket,
     runtime: Arc<Runtime>,
 }
 
 impl SyncTicket {
-    /// Blocks until the record has its outcome.
+    /// Blocks until the record has an outcome.
     pub fn wait(self) -> Outcome {
         self.runtime.block_on(self.ticket)
     }
 
-    /// The outcome, if it is there already.
+    /// Returns the outcome if it is available, without blocking.
     pub fn try_outcome(&self) -> Option<Outcome> {
         self.ticket.try_outcome()
     }
 }
 
-/// A bulk that was accepted.
+/// Handle to the outcomes of a bulk. Dropping it only discards the outcomes.
 #[derive(Debug)]
-#[must_use = "the outcomes of the records are learnt by waiting for their ticket"]
+#[must_use = "wait for the ticket for the outcomes of the records"]
 pub struct SyncBulkTicket {
     ticket: BulkTicket,
     runtime: Arc<Runtime>,
 }
 
 impl SyncBulkTicket {
-    /// Blocks until all records have their outcomes.
+    /// Blocks until all records have an outcome.
     pub fn wait(self) -> Outcomes {
         self.runtime.block_on(self.ticket)
     }
 
-    /// The outcomes, if all of them are there already.
+    /// Returns the outcomes if all of them are available, without blocking.
     pub fn try_outcomes(&self) -> Option<Outcomes> {
         self.ticket.try_outcomes()
     }
 }
 
 impl SyncProducer {
-    /// Starts a producer on a thread of its own.
+    /// Starts a producer on its own thread. Blocks as long as [`ProducerBuilder::start`] takes.
     ///
     /// # Panics
     ///
-    /// If the system gives no thread.
+    /// If no thread can be created.
     pub fn start<K: IntoStreamApi>(
         builder: ProducerBuilder<K>,
     ) -> Result<Self, ProducerStartError> {
@@ -80,12 +90,12 @@ impl SyncProducer {
             .thread_name("anabranch-producer")
             .enable_all()
             .build()
-            .expect("a runtime needs one thread, and the system has none to give");
+            .expect("the runtime requires one thread, and the system could not create it");
         let producer = runtime.block_on(builder.start())?;
         Ok(Self { producer, runtime: Arc::new(runtime) })
     }
 
-    /// Puts a record. Blocks while the buffer is full.
+    /// Puts a record, as [`Producer::put`] does. Blocks while the buffer is full.
     pub fn put(
         &self,
         key: impl AsRef<str> + Into<PartitionKey>,
@@ -94,7 +104,7 @@ impl SyncProducer {
         self.wait_if_full(self.producer.try_put(key, data))
     }
 
-    /// Puts a record, with everything that a record can have. Blocks while the buffer is full.
+    /// Puts a record, as [`Producer::put_record`] does. Blocks while the buffer is full.
     pub fn put_record(&self, record: NewRecord) -> Result<SyncTicket, PutError> {
         self.wait_if_full(self.producer.try_put_record(record))
     }
@@ -110,7 +120,7 @@ impl SyncProducer {
         Ok(self.ticket(ticket))
     }
 
-    /// Puts a record if there is room now.
+    /// Puts a record without blocking, if there is free buffer space.
     pub fn try_put_record(&self, record: NewRecord) -> Result<SyncTicket, TryPutError> {
         Ok(self.ticket(self.producer.try_put_record(record)?))
     }
@@ -121,7 +131,7 @@ impl SyncProducer {
         Ok(SyncBulkTicket { ticket, runtime: Arc::clone(&self.runtime) })
     }
 
-    /// Puts many records if there is room for all of them now.
+    /// Puts many records without blocking, if there is free buffer space for all of them.
     pub fn try_put_bulk(&self, bulk: Bulk) -> Result<SyncBulkTicket, TryPutBulkError> {
         let ticket = self.producer.try_put_bulk(bulk)?;
         Ok(SyncBulkTicket { ticket, runtime: Arc::clone(&self.runtime) })
@@ -131,32 +141,33 @@ impl SyncProducer {
         SyncTicket { ticket, runtime: Arc::clone(&self.runtime) }
     }
 
-    /// Blocks until everything that was put so far has its outcome.
+    /// Sends everything put so far without lingering, and blocks until all of it has an outcome.
     pub fn flush(&self) {
         self.runtime.block_on(self.producer.flush());
     }
 
-    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    /// Resumes a stopped key, as [`Producer::resume`] does. Returns `false` if it was not stopped.
     pub fn resume(&self, key: impl Into<PartitionKey>) -> bool {
         self.runtime.block_on(self.producer.resume(key))
     }
 
-    /// Lets all stopped keys go on, as [`Producer::resume_all`] does.
+    /// Resumes all stopped keys, as [`Producer::resume_all`] does. Returns the number of keys that
+    /// were remembered as stopped.
     pub fn resume_all(&self) -> usize {
         self.runtime.block_on(self.producer.resume_all())
     }
 
-    /// What events and metrics call this producer.
+    /// Returns the id of this producer in events and metrics.
     pub fn id(&self) -> &ProducerId {
         self.producer.id()
     }
 
-    /// Counts since the start.
+    /// Returns the counts since the start.
     pub fn stats(&self) -> ProducerStats {
         self.producer.stats()
     }
 
-    /// Closes it, as [`Producer::close`] does.
+    /// Closes the producer, as [`Producer::close`] does. Blocks for at most `deadline`.
     pub fn close(&self, deadline: Duration) -> PutSummary {
         self.runtime.block_on(self.producer.close(deadline))
     }

@@ -1,4 +1,5 @@
-//! The Kinesis calls that the library makes: one of its two seams.
+//! The `StreamApi` trait: the Kinesis calls that the library makes, and their types. One of the
+//! library's two extension points.
 
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -15,31 +16,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The slowest uplink that time-outs allow for, in bytes a second.
+/// Slowest uplink that time-outs allow for, in bytes per second.
 const SLOWEST_UPLINK: u64 = 128 * 1024;
 
-/// Returns how long `bytes` take over the slowest uplink that time-outs allow for, 128 KiB/s.
+/// Returns the time to upload `bytes` at 128 KiB/s, the slowest uplink that time-outs allow for.
 pub fn upload_time(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST_UPLINK)
 }
 
-/// The calls. An implementation makes one attempt per call: retries, pauses and limits belong to
-/// the callers, who know what a repeated call would mean.
+/// The Kinesis calls. An implementation makes one attempt per call. Retries, backoff and rate
+/// limits belong to the callers, because they know the effect of a repeated call.
 pub trait StreamApi: Send + Sync + 'static {
-    /// What kind of stream it is, and in which state.
+    /// Returns the state and the properties of a stream.
     fn describe(
         &self,
         stream: &StreamName,
     ) -> impl Future<Output = Result<StreamSummary, StreamError>> + Send;
 
-    /// All shards that pass the filter, every page of them.
+    /// Returns all shards that match the filter, from all pages.
     fn list_shards(
         &self,
         stream: &StreamName,
         filter: ShardFilter,
     ) -> impl Future<Output = Result<ShardList, StreamError>> + Send;
 
-    /// An iterator at a place in a shard.
+    /// Returns an iterator at a position in a shard.
     fn iterator(
         &self,
         stream: &StreamName,
@@ -47,7 +48,7 @@ pub trait StreamApi: Send + Sync + 'static {
         at: ReadFrom,
     ) -> impl Future<Output = Result<ShardIterator, StreamError>> + Send;
 
-    /// The records behind an iterator, at most `limit`.
+    /// Returns at most `limit` records from an iterator on.
     fn records(
         &self,
         stream: &StreamName,
@@ -55,27 +56,27 @@ pub trait StreamApi: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<FetchedRecords, StreamError>> + Send;
 
-    /// Registers a fan-out consumer. [`Fault::Busy`] says that there is one of that name.
+    /// Registers a fan-out consumer. Fails with [`Fault::Busy`] if one of this name exists.
     fn register_consumer(
         &self,
         stream: &StreamSummary,
         name: &str,
     ) -> impl Future<Output = Result<FanOutConsumer, StreamError>> + Send;
 
-    /// The fan-out consumer of that name, or with that ARN.
+    /// Returns the fan-out consumer with this name or ARN.
     fn describe_consumer(
         &self,
         stream: &StreamSummary,
         name: &str,
     ) -> impl Future<Output = Result<FanOutConsumer, StreamError>> + Send;
 
-    /// Removes the fan-out consumer.
+    /// Deregisters a fan-out consumer.
     fn deregister_consumer(
         &self,
         consumer: &FanOutConsumer,
     ) -> impl Future<Output = Result<(), StreamError>> + Send;
 
-    /// Subscribes to a shard. The subscription ends by itself after five minutes.
+    /// Subscribes to a shard. The subscription ends by itself after 5 min.
     fn subscribe(
         &self,
         consumer: &FanOutConsumer,
@@ -83,17 +84,17 @@ pub trait StreamApi: Send + Sync + 'static {
         at: ReadFrom,
     ) -> impl Future<Output = Result<Subscription, StreamError>> + Send;
 
-    /// Puts up to 500 entries. The reply has one result for each, in the order of the entries.
+    /// Puts up to 500 entries. Returns one result per entry, in the order of the entries.
     ///
-    /// How long a put may take depends on its size and on what else shares the line, so a caller
-    /// drops it when its time is over: it may still take effect.
+    /// The time that a put may take depends on its size and on other uploads. The caller therefore
+    /// enforces its own time-out by dropping the future. A dropped put may still take effect.
     fn put_records(
         &self,
         stream: &StreamName,
         entries: &[PutEntry],
     ) -> impl Future<Output = Result<Vec<PutEntryResult>, StreamError>> + Send;
 
-    /// Puts one entry, with a sequence number above `after` where one is given.
+    /// Puts one entry. Its sequence number is above `after`, if given.
     fn put_record(
         &self,
         stream: &StreamName,
@@ -102,41 +103,41 @@ pub trait StreamApi: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Placement, StreamError>> + Send;
 }
 
-/// What kind of stream it is, and in which state.
+/// State and properties of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamSummary {
-    /// Its address, which the fan-out calls want.
+    /// ARN of the stream, which the fan-out calls need.
     pub arn: String,
-    /// In which state it is.
+    /// State of the stream.
     pub status: StreamStatus,
-    /// When it was created, in milliseconds since 1970: a re-created stream is another one.
+    /// Creation time, in milliseconds since 1970. It distinguishes a recreated stream.
     pub created_ms: u64,
-    /// For how long it keeps records, in milliseconds.
+    /// Retention of records, in milliseconds.
     pub retention_ms: u64,
-    /// The largest record that it takes, in bytes of data and key.
+    /// Maximum size of a record, in bytes of data and key.
     pub max_record_bytes: usize,
-    /// Whether shards are added and removed by the service.
+    /// True in on-demand mode, where the service adds and removes shards.
     pub on_demand: bool,
-    /// Whether the service spreads records as it likes, whatever their keys.
+    /// True if the service distributes records independently of their keys.
     pub ignores_keys: bool,
-    /// How many shards are open.
+    /// Number of open shards.
     pub open_shards: usize,
 }
 
-/// In which state a stream is.
+/// State of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamStatus {
-    /// Not there yet.
+    /// Being created, and not usable yet.
     Creating,
-    /// In use.
+    /// Usable.
     Active,
-    /// In use, and being resharded or reconfigured.
+    /// Usable, and being resharded or reconfigured.
     Updating,
-    /// On its way out.
+    /// Being deleted.
     Deleting,
 }
 
-/// As the service names it.
+/// Writes the service's name of the state.
 impl fmt::Display for StreamStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -148,152 +149,154 @@ impl fmt::Display for StreamStatus {
     }
 }
 
-/// Which shards to list.
+/// Selection of shards to list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShardFilter {
-    /// Every shard within retention: the full list that proves an absence.
+    /// All shards within retention. Only this list proves that a shard does not exist.
     All,
-    /// Open ones.
+    /// The open shards.
     AtLatest,
-    /// Those that were open at the trim horizon.
+    /// The shards that were open at the trim horizon.
     AtTrimHorizon,
-    /// Those that were open at this moment, in milliseconds since 1970.
+    /// The shards that were open at this time, in milliseconds since 1970.
     AtTimestamp(u64),
 }
 
-/// A list of shards, and when the service answered it.
+/// A shard list, with the time of the service's reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardList {
-    /// The shards, in the service's order.
+    /// Shards in the order of the reply.
     pub shards: Vec<Shard>,
-    /// The `Date` of the first page's reply, in milliseconds since 1970, where there was one.
+    /// `Date` header of the first page's reply, in milliseconds since 1970, if present.
     pub service_ms: Option<u64>,
 }
 
-/// Where to start reading a shard.
+/// Start position of a read of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadFrom {
-    /// The oldest record that it holds.
+    /// The oldest record that the shard still holds.
     TrimHorizon,
-    /// What arrives next.
+    /// The next record to arrive.
     Latest,
     /// The first record that arrived at or after this time, in milliseconds since 1970.
     AtTimestamp(u64),
-    /// This record.
+    /// The record with this sequence number.
     At(SequenceNumber),
-    /// The record behind this one.
+    /// The first record after this sequence number.
     After(SequenceNumber),
 }
 
-/// A place in a shard, as the service wrote it. Good for five minutes.
+/// Opaque position in a shard, issued by the service. Valid for 5 min.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardIterator(pub Arc<str>);
 
-/// What one read gave.
+/// Reply to [`StreamApi::records`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FetchedRecords {
-    /// The records in order. They may be aggregates.
+    /// Kinesis records in order. They may be aggregates.
     pub records: Vec<Record>,
-    /// Where to go on. `None` at the end of a closed shard.
+    /// Iterator for the next read. `None` at the end of a closed shard.
     pub next: Option<ShardIterator>,
-    /// How old the newest record given is against the shard's newest, in milliseconds.
+    /// Distance of the reply from the shard's newest record, in milliseconds
+    /// (`MillisBehindLatest`).
     pub behind_ms: u64,
-    /// The shards that follow, at the end of a closed shard.
+    /// Children of the shard, at the end of a closed shard.
     pub children: Vec<ChildShard>,
 }
 
-/// A shard that follows a closed one.
+/// A child of a closed shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildShard {
-    /// Its name.
+    /// Shard id.
     pub id: ShardId,
-    /// The shards that it came from.
+    /// Parents of the shard: one after a split, two after a merge.
     pub parents: Vec<ShardId>,
-    /// The keys that it takes.
+    /// Hash range of the shard.
     pub range: HashRange,
 }
 
 /// A registered fan-out consumer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FanOutConsumer {
-    /// Its address.
+    /// ARN of the consumer.
     pub arn: String,
-    /// Its name.
+    /// Name of the consumer.
     pub name: String,
-    /// Whether it can be subscribed with.
+    /// True once the consumer accepts subscriptions.
     pub active: bool,
 }
 
-/// The events of a subscription. It ends after five minutes, at the end of a closed shard, or with
-/// an error.
+/// Stream of the events of a subscription. It ends after 5 min, at the end of a closed shard, or
+/// with an error.
 pub type Subscription = Pin<Box<dyn Stream<Item = Result<SubscriptionEvent, StreamError>> + Send>>;
 
 /// One event of a subscription.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubscriptionEvent {
-    /// The records in order. They may be aggregates.
+    /// Kinesis records in order. They may be aggregates.
     pub records: Vec<Record>,
-    /// Where to subscribe again. `None` at the end of a closed shard.
+    /// Sequence number from which to subscribe again. `None` at the end of a closed shard.
     pub continuation: Option<SequenceNumber>,
-    /// How old the newest record given is against the shard's newest, in milliseconds.
+    /// Distance of the event from the shard's newest record, in milliseconds
+    /// (`MillisBehindLatest`).
     pub behind_ms: u64,
-    /// The shards that follow, at the end of a closed shard.
+    /// Children of the shard, at the end of a closed shard.
     pub children: Vec<ChildShard>,
 }
 
-/// One entry to put.
+/// One entry of a put: a Kinesis record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutEntry {
-    /// The partition key.
+    /// Partition key.
     pub key: PartitionKey,
-    /// The hash to route by, instead of the key's.
+    /// Explicit hash key, which replaces the hash of the partition key.
     pub hash: Option<HashKey>,
-    /// The data.
+    /// Data of the record, encoded if it is an aggregate.
     pub data: Bytes,
 }
 
-/// Where a record was placed.
+/// Shard and sequence number of a record that was put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// In which shard.
+    /// Shard that stored the record.
     pub shard: ShardId,
-    /// Under which number.
+    /// Sequence number of the record.
     pub sequence: SequenceNumber,
 }
 
-/// What became of one entry of a bulk put.
+/// Result of one entry of [`StreamApi::put_records`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PutEntryResult {
-    /// It was placed.
+    /// The record is in the stream.
     Placed(Placement),
-    /// It was not.
+    /// The service did not accept the entry.
     Failed {
-        /// What it means.
+        /// Classified failure.
         fault: Fault,
-        /// The service's code, such as `ProvisionedThroughputExceededException`.
+        /// Error code of the service, such as `ProvisionedThroughputExceededException`.
         code: String,
-        /// The service's words.
+        /// Error message of the service.
         message: String,
     },
 }
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug)]
 pub struct StreamError {
-    /// What it means to a caller.
+    /// Classified failure.
     pub fault: Fault,
-    /// Which call, in the service's words.
+    /// Operation, as named by the service.
     pub operation: &'static str,
-    /// To what.
+    /// Target of the call, such as a stream or a shard.
     pub target: String,
-    /// The service's code and words, or what happened below.
+    /// Error code and message of the service, or a description of the underlying failure.
     pub detail: String,
-    /// The error below, if there is one.
+    /// Underlying error, if there is one.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl StreamError {
-    /// Whether the same call may succeed later without anyone's help.
+    /// Returns true if the same call may succeed later without intervention.
     pub fn is_retryable(&self) -> bool {
         self.fault.class().retryable
     }

@@ -1,4 +1,4 @@
-//! The task of a tail: a read for each shard, begun after its ancestors have ended.
+//! The driver task of a tail: reads each shard in its own task, after its ancestors have ended.
 
 use super::{TailConfig, TailError};
 use crate::consumer::{Chunk, FetchEnd, LeaselessReader, LeaselessStart, MemoryBudget, is_final};
@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-/// Pauses after a call that failed.
+/// Backoff after a failed call.
 const FAILED: Backoff = Backoff::new(200, 10_000);
-/// The pause before a list is read again that does not name what it has to.
+/// Pause in milliseconds before an incomplete or contradictory shard list is read again.
 const AGAIN_MS: u64 = 1_000;
 
-/// What the driver says beside the records.
+/// State that the driver shares with the tail, apart from the records.
 #[derive(Debug, Default)]
 pub(super) struct TailShared {
     inside: Mutex<TailSharedState>,
@@ -29,19 +29,21 @@ pub(super) struct TailShared {
 
 #[derive(Debug, Default)]
 struct TailSharedState {
-    /// The shards that are read or wait for others.
+    /// Shards that are being read or wait for their ancestors.
     descent: LineageWalk,
-    /// The shards that were closed when the tail began: each has children to be read.
+    /// Shards that were closed when the tail began. The children of each are still to be read.
     closed: BTreeSet<ShardId>,
-    /// Whether the first shards are known.
+    /// True once the first shards are known.
     begun: bool,
-    /// What ended the tail.
+    /// The error that ended the tail.
     error: Option<TailError>,
 }
 
 impl TailShared {
-    /// Whether the shards are known and all of them are such, with none that was closed at the
-    /// start. Some services tell only by a further read that a closed shard has no more records.
+    /// Returns true if the first shards are known and `such` is true for all current ones.
+    ///
+    /// A shard that was closed at the start makes it false: some services report only with a
+    /// further read that a closed shard has no more records.
     pub(super) fn all_caught_up(
         &self,
         stream: &StreamName,
@@ -53,43 +55,41 @@ impl TailShared {
         inside.begun && inside.descent.shards().all(such)
     }
 
-    /// Whether the shard is read or waits.
+    /// Returns true if the shard is being read or waits for its ancestors.
     pub(super) fn reads(&self, shard: &ShardId) -> bool {
         self.lock().descent.shards().any(|it| it == shard)
     }
 
-    /// What ended the tail, once.
+    /// Takes the error that ended the tail.
     pub(super) fn error(&self) -> Option<TailError> {
         self.lock().error.take()
     }
 
-    /// Ends the tail with this error.
+    /// Sets the error that ends the tail.
     pub(super) fn fail(&self, error: TailError) {
         self.lock().error = Some(error);
     }
 
     fn lock(&self) -> MutexGuard<'_, TailSharedState> {
-        // Each change is whole before the lock goes, so a panic leaves no half of one.
+        // Each change is complete before the lock is released, so a panic leaves no partial one.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The task of a tail.
+/// Driver task of a tail.
 pub(super) struct TailDriver<A> {
     api: Arc<A>,
     told: TailConfig,
-    /// What it says beside the records.
     shared: Arc<TailShared>,
-    /// Where the records go.
     chunks: mpsc::Sender<Chunk>,
-    /// What each read of a shard needs.
+    /// Reader of single shards.
     alone: LeaselessReader<A>,
 }
 
-/// A shard whose read has ended.
+/// Result of reading a shard.
 struct EndedShard {
     shard: ShardId,
-    /// The shards that follow, or why the tail can't go on.
+    /// The shards that follow, or the error that ends the tail.
     followers: Result<Vec<(ShardId, HashRange)>, StreamError>,
 }
 
@@ -112,7 +112,7 @@ impl<A: StreamApi> TailDriver<A> {
         Self { api, told, shared, chunks, alone }
     }
 
-    /// Reads until something can't pass by itself, or until it is dropped.
+    /// Reads until an error that retries do not resolve, or until it is dropped.
     pub(super) async fn run(self) {
         let this = Arc::new(self);
         if let Err(error) = Arc::clone(&this).read_all().await {
@@ -129,9 +129,9 @@ impl<A: StreamApi> TailDriver<A> {
             StartPosition::AtTimestamp(ms) => ShardFilter::AtTimestamp(ms),
         };
         let list = self.first_list(filter).await?;
-        // The moment that LATEST stands for, where there is no iterator at it.
+        // Stands for LATEST on shards where no iterator for it can be had.
         let now_ms = list.service_ms.unwrap_or_else(|| self.told.clock.wall_ms());
-        // From now on there are only open shards.
+        // A tail from LATEST begins with open shards only.
         let closed = match since {
             StartPosition::Latest => BTreeSet::new(),
             _ => self.closed().await?,
@@ -162,7 +162,7 @@ impl<A: StreamApi> TailDriver<A> {
             };
             for (shard, range) in next {
                 let this = Arc::clone(&self);
-                // Children of a shard that was read are new as a whole.
+                // Children of a shard that was read are read from their beginning.
                 let begin = LeaselessStart { iterator: None, from: ReadFrom::TrimHorizon };
                 reads.spawn(async move { this.read(shard, range, begin).await });
             }
@@ -170,20 +170,20 @@ impl<A: StreamApi> TailDriver<A> {
         Ok(())
     }
 
-    /// The read of a shard that ended by a fault of this library. Without it the tail would have a
-    /// hole that nobody sees.
+    /// Returns the error for a read that panicked, which is a bug in this library. Without the
+    /// error, the tail would silently miss records.
     fn panicked(&self, error: JoinError) -> StreamError {
         StreamError {
             fault: Fault::Unknown,
-            operation: "the read of a shard",
+            operation: "reading a shard",
             target: self.told.stream.to_string(),
             detail: error.to_string(),
             source: Some(Box::new(error)),
         }
     }
 
-    /// The shards to begin with. Waits for a list that leaves no key out: nobody would miss the
-    /// records of a shard that no list has named.
+    /// Returns the first shards. Waits for a list without holes in its hash range, because the
+    /// records of a missing shard would be silently skipped.
     async fn first_list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
         let (api, stream) = (&*self.api, &self.told.stream);
         loop {
@@ -210,8 +210,8 @@ impl<A: StreamApi> TailDriver<A> {
         inside.descent.start()
     }
 
-    /// An iterator at what arrives next, if it can be had at once. A later one would skip what came
-    /// meanwhile; without one the reading begins at the moment of the list.
+    /// Returns an iterator at LATEST if the first attempt succeeds. A later iterator would skip
+    /// records that arrived in the meantime. Without one, reading begins at the time of the list.
     async fn newest(&self, shard: &ShardId) -> Option<ShardIterator> {
         self.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await.ok()
     }
@@ -234,19 +234,19 @@ impl<A: StreamApi> TailDriver<A> {
                 }
                 FetchEnd::Missing => self.successors(&shard, &range).await,
                 FetchEnd::Refused(error) => Err(error),
-                // Nobody takes the records any more.
+                // The tail was dropped.
                 FetchEnd::Stopped => Ok(Some(Vec::new())),
             };
             if let Some(followers) = followers.transpose() {
                 return EndedShard { shard, followers };
             }
-            // A list shows a shard that goes on, whatever the read said.
+            // The shard list contains the shard, whatever the read said: read it again.
             self.told.clock.sleep(AGAIN_MS).await;
         }
     }
 
-    /// Who goes on with the keys of a shard that the service does not know. `None` if a list shows
-    /// the shard.
+    /// Returns the successors of a shard that the service does not know. `None` if a shard list
+    /// contains the shard.
     async fn successors(
         &self,
         shard: &ShardId,
@@ -257,12 +257,12 @@ impl<A: StreamApi> TailDriver<A> {
         Ok(heirs.map(|heirs| heirs.into_iter().map(|it| (it.id.clone(), it.range)).collect()))
     }
 
-    /// A list of shards.
+    /// Returns the shard list. Retries transient failures.
     async fn list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
         self.call(|| self.api.list_shards(&self.told.stream, filter)).await
     }
 
-    /// The answer to a call. Waits for what may pass by itself.
+    /// Makes a call, and retries transient failures.
     async fn call<T, F: Future<Output = Result<T, StreamError>>>(
         &self,
         call: impl Fn() -> F,

@@ -1,9 +1,25 @@
-//! The ephemeral consumer: all shards of a stream from now on or from a moment, with nothing stored.
+//! The tail: reads all shards of a stream in one process, from a start position on, and stores
+//! nothing.
+//!
+//! ```no_run
+//! use anabranch::{StartPosition, Tail};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut tail = Tail::new("orders").since(StartPosition::TrimHorizon);
+//! while let Some(record) = tail.next_until_caught_up().await {
+//!     println!("{}", record?.partition_key);
+//! }
+//! println!("all stored records were read");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Path of a record:
 //!
 //! ```text
-//! driver ─ list ─► Descent ─ start ─► a Poll per shard ─ Chunk ─► one channel ─► next()
-//!                     ▲                       │ shard's end: those that follow
-//!                     └───────────────────────┘
+//! TailDriver ─ ShardList ─► LineageWalk ─ start ─► LeaselessReader ─ Chunk ─► mpsc ─► Tail::next
+//!                                ▲                 (one task per shard)
+//!                                └──── followers ───────┘ end of the shard
 //! ```
 
 mod driver;
@@ -16,6 +32,7 @@ use crate::stream::{FromEnv, IntoStreamApi, KinesisConfigError};
 use crate::time::millis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
+use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::record::UserRecord;
 use anabranch_model::retry::Fault;
@@ -31,16 +48,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Replies of all shards that wait to be taken.
+/// Maximum number of chunks of all shards in the channel.
 const CHUNKS: usize = 16;
 
-/// Reads all shards of a stream for itself alone: no leases, no checkpoints, nothing stored.
+/// Reads all shards of a stream in one process, without leases or checkpoints.
 ///
-/// Each key comes in order: a shard that was split or merged is read to its end before those that
-/// follow it. Shards that had ended before the start are skipped. It begins with the first call of
-/// [`Tail::next`], and stops when it is dropped. Calls that fail are made again, for ever; what
-/// can't pass by itself (no such stream, no permission, credentials that stay expired for half a
-/// minute) is an error, and ends it.
+/// Each key is in order: a shard that was split or merged is read to its end before its children.
+/// Shards that had ended before the start position are skipped.
+///
+/// Reading begins with the first call of [`Tail::next`], and stops when the tail is dropped.
+/// Transient failures are retried without limit. Other failures end the tail with an error: no such
+/// stream, no permission, or credentials that stay expired for half a minute.
 ///
 /// ```no_run
 /// # use anabranch::{StartPosition, Tail};
@@ -53,39 +71,33 @@ const CHUNKS: usize = 16;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a tail reads nothing until somebody asks for records"]
+#[must_use = "a tail reads nothing until records are requested"]
 pub struct Tail<K = FromEnv> {
-    /// Kinesis, or how to reach it, until the first record is asked for.
+    /// The Kinesis API, or the value from which it is made. `None` once reading has begun.
     kinesis: Option<K>,
     config: TailConfig,
-    /// How far it is.
     state: TailState,
-    /// What the driver says beside the records.
+    /// State shared with the driver, apart from the records.
     shared: Arc<TailShared>,
-    /// Records of the last reply that were not taken yet.
+    /// Records of `chunk` that were not returned yet.
     waiting: VecDeque<UserRecord>,
-    /// The shard that they came from, and the memory that they take.
+    /// The current chunk: its shard, and the memory reservation of its records.
     chunk: Option<Chunk>,
-    /// The shards whose newest record was seen.
+    /// Shards whose newest record was received.
     caught_up: BTreeSet<Arc<LeaseKey>>,
 }
 
-/// The settings of a tail.
+/// Settings of a tail.
 #[derive(Clone)]
 struct TailConfig {
-    /// The stream.
     stream: StreamName,
-    /// Where to start.
     since: StartPosition,
-    /// The longest pause between two reads of an idle shard, in milliseconds.
+    /// Maximum pause between two reads of an idle shard, in milliseconds.
     idle_poll_ms: u64,
-    /// Bytes of records that are held at once.
+    /// Maximum bytes of records in memory.
     memory_bytes: usize,
-    /// Where it reads the time.
     clock: Clock,
-    /// Where it draws random numbers.
     chance: Rng,
-    /// Who wants to know what happens.
     events: Events,
 }
 
@@ -93,10 +105,10 @@ struct TailConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TailError {
-    /// Kinesis can't be reached as configured.
+    /// The configuration of Kinesis is incomplete or wrong.
     #[error(transparent)]
     Kinesis(#[from] KinesisConfigError),
-    /// A call failed in a way that does not pass by itself.
+    /// A call failed with an error that retries do not resolve.
     #[error(transparent)]
     Stream(#[from] StreamError),
 }
@@ -111,23 +123,22 @@ impl TailError {
     }
 }
 
-/// How far a tail is.
+/// State of a tail.
 enum TailState {
-    /// Nobody has asked for a record.
+    /// No record was requested yet.
     New,
-    /// It reads.
+    /// The driver is running.
     Reading {
-        /// What was read.
         chunks: mpsc::Receiver<Chunk>,
-        /// The task that reads. Dropped, it stops.
+        /// The driver task. Dropping it stops the task.
         _driver: JoinSet<()>,
     },
-    /// It has ended.
+    /// The tail has ended.
     Over,
 }
 
 impl Tail {
-    /// Creates a tail of all shards of a stream, from now on.
+    /// Creates a tail of all shards of a stream. It starts at the records that arrive from now on.
     pub fn new(stream: impl Into<StreamName>) -> Self {
         let config = TailConfig {
             stream: stream.into(),
@@ -151,50 +162,52 @@ impl Tail {
 }
 
 impl<K: IntoStreamApi> Tail<K> {
-    /// Reads from this Kinesis: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default:
-    /// the region, credentials and endpoint of the environment ([`FromEnv`]).
+    /// Reads from `kinesis`: an `SdkConfig`, or any [`StreamApi`](crate::StreamApi). Default: the
+    /// region, credentials and endpoint of the environment ([`FromEnv`]).
     pub fn with_kinesis<L: IntoStreamApi>(self, kinesis: L) -> Tail<L> {
         let Self { config, state, shared, waiting, chunk, caught_up, .. } = self;
         Tail { kinesis: Some(kinesis), config, state, shared, waiting, chunk, caught_up }
     }
 
-    /// Starts there: at what arrives from now on (the default), at a moment, or at the oldest
-    /// record.
+    /// Sets the start position. Default: [`StartPosition::Latest`].
     pub fn since(mut self, since: StartPosition) -> Self {
         self.config.since = since;
         self
     }
 
-    /// Sets the longest pause between two reads of an idle shard. Default 1 s; at least 200 ms.
+    /// Sets the maximum pause between two reads of an idle shard. Default 1 s. Values below 200 ms
+    /// count as 200 ms.
     pub fn with_idle_poll_interval(mut self, interval: Duration) -> Self {
         self.config.idle_poll_ms = millis(interval).max(200);
         self
     }
 
-    /// Holds at most so many bytes of records. Default 64 MiB; 10 MiB at least.
+    /// Sets the maximum bytes of records in memory. Default 64 MiB. Values below 10 MiB count as
+    /// 10 MiB.
     pub fn with_memory_bytes(mut self, bytes: usize) -> Self {
-        self.config.memory_bytes = bytes;
+        self.config.memory_bytes = bytes.max(limits::GET_RECORDS_MAX_BYTES);
         self
     }
 
-    /// Tells `events` what happens.
+    /// Passes events to `events`. Default: events are discarded.
     pub fn with_events(mut self, events: Events) -> Self {
         self.config.events = events;
         self
     }
 
-    /// Reads the time and draws random numbers there: for tests.
+    /// Uses this clock and this source of random numbers, for tests.
     pub fn with_clock(mut self, clock: Clock, chance: Rng) -> Self {
         (self.config.clock, self.config.chance) = (clock, chance);
         self
     }
 
-    /// The next record. `None` after an error.
+    /// Returns the next record. An error ends the tail; after it, returns `None`.
     pub async fn next(&mut self) -> Option<Result<Delivery, TailError>> {
         poll_fn(|context| self.poll_record(context)).await
     }
 
-    /// The next record, or `None` once everything that was in the stream has come.
+    /// Returns the next record, or `None` once [`Tail::is_caught_up`] is true. A later call
+    /// continues with records that have arrived since. An error ends the tail.
     pub async fn next_until_caught_up(&mut self) -> Option<Result<Delivery, TailError>> {
         poll_fn(|context| match self.poll_record(context) {
             Poll::Pending if self.is_caught_up() => Poll::Ready(None),
@@ -203,10 +216,12 @@ impl<K: IntoStreamApi> Tail<K> {
         .await
     }
 
-    /// Whether every record has come that was in the stream when its shard was last read.
+    /// Returns true if every record was returned that was in the stream when its shard was last
+    /// read. False before the first call of [`Tail::next`], and after the tail has ended.
     pub fn is_caught_up(&self) -> bool {
         let TailState::Reading { chunks, .. } = &self.state else { return false };
-        // The shards first: a shard's last records are in the channel before it leaves the list.
+        // The shards are checked before the channel: a shard's last records are in the channel
+        // before the shard leaves the list.
         let all =
             self.shared.all_caught_up(&self.config.stream, |shard| self.caught_up.contains(shard));
         all && self.waiting.is_empty() && chunks.is_empty()
@@ -251,7 +266,7 @@ impl<K: IntoStreamApi> Tail<K> {
     }
 
     fn take(&mut self, mut chunk: Chunk) {
-        // Behind the end of a closed shard are its children, and behind a part of a reply is the rest.
+        // The end of a closed shard is followed by its children, and a part of a reply by the rest.
         if !chunk.more && !chunk.at_end {
             self.caught_up.insert(Arc::clone(&chunk.shard));
         } else {
@@ -263,7 +278,7 @@ impl<K: IntoStreamApi> Tail<K> {
     }
 }
 
-/// Reads the stream as far as the tail wants it.
+/// Makes the Kinesis API and runs the driver.
 async fn drive<K: IntoStreamApi>(
     kinesis: K,
     config: TailConfig,
@@ -276,7 +291,7 @@ async fn drive<K: IntoStreamApi>(
     }
 }
 
-/// Yields the records, and the error that ends them.
+/// Yields the records, and at the end the error.
 impl<K: IntoStreamApi + Unpin> Stream for Tail<K> {
     type Item = Result<Delivery, TailError>;
 
@@ -288,5 +303,20 @@ impl<K: IntoStreamApi + Unpin> Stream for Tail<K> {
 impl<K> fmt::Debug for Tail<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tail({} since {:?})", self.config.stream, self.config.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_below_the_minimum_is_raised_to_one_reply() {
+        for (bytes, expected) in
+            [(0, 10 << 20), ((10 << 20) - 1, 10 << 20), (10 << 20, 10 << 20), (1 << 30, 1 << 30)]
+        {
+            let tail = Tail::new("orders").with_memory_bytes(bytes);
+            assert_eq!(tail.config.memory_bytes, expected, "{bytes}");
+        }
     }
 }

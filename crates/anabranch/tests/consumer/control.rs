@@ -41,7 +41,7 @@ async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itsel
             |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamNotActive { .. }));
         world.until("it is waited for", || world.told(awaited)).await;
         let twice = soon(add()).await.unwrap_err();
-        assert!(twice.to_string().contains("cards is being read already"), "{twice}");
+        assert!(twice.to_string().contains("cards is already being read"), "{twice}");
         assert_eq!(soon(control.remove(STREAM)).await.unwrap(), [], "another one is removed");
         assert_eq!(soon(control.remove("cards")).await.unwrap(), [], "and itself");
     });

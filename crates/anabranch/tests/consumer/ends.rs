@@ -93,7 +93,7 @@ async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
             if matches!(by, ReadVia::Consumer(_)) {
                 let doubted = |event: &Event| {
                     matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. })
-                        if error.contains("says that the shard has ended"))
+                        if error.contains("the shard has ended, but the shard list"))
                 };
                 assert!(world.told(doubted), "{by:?}");
             }

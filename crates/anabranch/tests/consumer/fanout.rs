@@ -46,7 +46,7 @@ async fn pushed_records_keep_their_order_through_reshards_and_stops() {
 
 /// Returns true if an event reports that another reader takes subscriptions away.
 fn is_contested(event: &Event) -> bool {
-    matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. }) if error.contains("as mailer"))
+    matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. }) if error.contains("named mailer"))
 }
 
 #[tokio::test(start_paused = true)]

@@ -365,7 +365,7 @@ async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
     let b = fleet.worker("b").await;
     let refusal = tokio::time::timeout(Duration::from_secs(2), b.coordinator.wait_refused()).await;
     let words = refusal.expect("at once").to_string();
-    assert!(words.contains("deleted and created again"), "{words}");
+    assert!(words.contains("was recreated at"), "{words}");
     assert!(words.contains(&id(0)) && words.contains("new application name"), "{words}");
     fleet.until("nothing is held", 10_000, || b.holds() == 0).await;
     let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamRecreated { .. });

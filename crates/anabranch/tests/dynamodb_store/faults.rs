@@ -260,8 +260,8 @@ async fn refusals_of_the_service_are_errors_that_wrote_nothing_and_say_what_to_d
         ),
         ("UnrecognizedClientException", "bad token", "credentials", false),
         ("ExpiredTokenException", "too old", "credentials", false),
-        ("ResourceNotFoundException", "gone", "there is no table `leases`", false),
-        ("ValidationException", "odd", "was not accepted", false),
+        ("ResourceNotFoundException", "gone", "table `leases` does not exist", false),
+        ("ValidationException", "odd", "was rejected", false),
     ];
     for (code, message, said, retryable) in cases {
         let scene = StoreScenario::new(Layout::Native).await;
@@ -306,7 +306,7 @@ async fn a_store_that_can_not_ask_says_why() {
         .region(aws_sdk_dynamodb::config::Region::new("us-east-1"))
         .build();
     for (config, said, retryable) in [
-        (closed, "can't be reached", true),
+        (closed, "cannot reach", true),
         (no_region, "AWS_REGION", false),
         (no_credentials, "AWS_ACCESS_KEY_ID", false),
     ] {

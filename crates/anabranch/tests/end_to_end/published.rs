@@ -8,6 +8,7 @@ use anabranch_model::position::Position;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Emits the events of a worker during ten seconds.
 fn tell(events: &Events) {
@@ -26,12 +27,12 @@ fn tell(events: &Events) {
     events.emit(LeaseEvent::LeaseLost { lease: (*shard(2)).clone() });
     events.emit(ShardEvent::IteratorRenewed { shard: shard(1) });
     for (n, records, behind_ms) in [(0, 5, 1_000), (0, 7, 3_000), (1, 1, 0)] {
-        let took_ms = Some(behind_ms / 100);
+        let behind_latest = Duration::from_millis(behind_ms);
         events.emit(ShardEvent::Fetched {
             shard: shard(n),
             records: 1,
-            behind_latest: behind_ms,
-            took: took_ms,
+            behind_latest,
+            took: Some(behind_latest / 100),
         });
         events.emit(ShardEvent::Checkpointed { shard: shard(n), at: from() });
         events.emit(ShardEvent::Metrics {
@@ -39,9 +40,9 @@ fn tell(events: &Events) {
             records,
             bytes: 100 * records,
             calls: 2,
-            busy_ms: 40,
-            behind_ms: Some(behind_ms),
-            age_ms: Some(behind_ms),
+            busy: Duration::from_millis(40),
+            behind_latest: Some(behind_latest),
+            age: Some(behind_latest),
         });
     }
 }

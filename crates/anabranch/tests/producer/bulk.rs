@@ -83,7 +83,7 @@ async fn a_bulk_with_a_record_that_no_stream_takes_is_given_back_whole() {
     let refused = with_timeout(producer.put_bulk(bulk.clone())).await.unwrap_err();
     assert_eq!((refused.at, &refused.why, &refused.bulk), (Some(3), &PutError::KeyEmpty, &bulk));
     let told = refused.to_string();
-    assert!(told.starts_with("record 3 of the bulk, counted from 0: the partition key"), "{told}");
+    assert!(told.starts_with("record 3 of the bulk (counted from 0): the partition key"), "{told}");
     let mut long = Bulk::new();
     long.push("ä".repeat(257), "");
     let refused = with_timeout(producer.put_bulk(long)).await.unwrap_err();

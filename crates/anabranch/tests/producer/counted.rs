@@ -107,30 +107,30 @@ async fn what_the_kpl_counts_is_counted() {
     let shard = "stream=orders shard=shardId-000000000000 producer=till-3";
     let count =
         |name: &str, labels: &str| kept.counter(&format!("anabranch_producer_{name} {labels}"));
-    assert_eq!(count("records_received", all), 11);
-    assert_eq!(count("records_put", shard), 11);
-    assert_eq!(count("bytes_put", shard), 51);
-    let containers = count("containers_put", shard);
-    assert!((2..11).contains(&containers), "{containers} containers of 11 records");
+    assert_eq!(count("user_records_received_total", all), 11);
+    assert_eq!(count("user_records_put_total", shard), 11);
+    assert_eq!(count("user_records_put_bytes_total", shard), 51);
+    let kinesis_records = count("kinesis_records_put_total", shard);
+    assert!((2..11).contains(&kinesis_records), "{kinesis_records} for 11 user records");
     let samples =
         |name: &str, labels: &str| kept.samples(&format!("anabranch_producer_{name} {labels}"));
     let errors = kept.counters.lock().unwrap();
     let errors: u64 = errors
         .iter()
-        .filter(|(name, _)| name.contains("errors") && name.contains("code=Throttled"))
+        .filter(|(name, _)| name.contains("errors_total") && name.contains("code=throttled"))
         .map(|(_, count)| count.load(Ordering::Relaxed))
         .sum();
-    assert_eq!(errors, 2, "two throttled containers");
-    let retries = samples("retries_per_record", shard);
-    assert_eq!(retries.len() as u64, containers);
+    assert_eq!(errors, 2, "two throttled Kinesis records");
+    let retries = samples("retries_per_kinesis_record", shard);
+    assert_eq!(retries.len() as u64, kinesis_records);
     assert!((retries.iter().sum::<f64>() - 2.0).abs() < 0.01, "{retries:?}");
-    assert_eq!(samples("buffering_ms", shard).len() as u64, containers);
-    let requests = samples("request_ms", all).len();
-    assert_eq!(requests as u64, containers + 2);
-    assert_eq!(samples("records_per_request", all).len(), requests);
-    let per: f64 = samples("records_per_container", shard).iter().sum();
+    assert_eq!(samples("buffering_duration_seconds", shard).len() as u64, kinesis_records);
+    let requests = samples("request_duration_seconds", all).len();
+    assert_eq!(requests as u64, kinesis_records + 2);
+    assert_eq!(samples("user_records_per_request", all).len(), requests);
+    let per: f64 = samples("user_records_per_kinesis_record", shard).iter().sum();
     assert!((per - 11.0).abs() < 0.01);
-    assert!(kept.gauge(&format!("anabranch_producer_records_pending {all}")).abs() < 0.01);
+    assert!(kept.gauge(&format!("anabranch_producer_user_records_pending {all}")).abs() < 0.01);
 }
 
 #[tokio::test]
@@ -146,11 +146,11 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     };
     let failed = |producer: &Producer, reason: &str| {
         let labels = format!("stream=orders reason={reason} producer={}", producer.id());
-        kept.counter(&format!("anabranch_producer_records_failed {labels}"))
+        kept.counter(&format!("anabranch_producer_user_records_failed_total {labels}"))
     };
     let pending = |producer: &Producer| {
         let id = producer.id();
-        kept.gauge(&format!("anabranch_producer_records_pending stream=orders producer={id}"))
+        kept.gauge(&format!("anabranch_producer_user_records_pending stream=orders producer={id}"))
     };
     // Two producers of one stream, distinguished by their random ids.
     let [one, other] = [
@@ -181,9 +181,10 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     drop(third.try_put("a", "1").unwrap());
     drop(third);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let closed = "anabranch_producer_records_failed stream=orders reason=closed producer=dropped";
+    let closed =
+        "anabranch_producer_user_records_failed_total stream=orders reason=closed producer=dropped";
     assert_eq!(kept.counter(closed), 1);
-    let left = kept.gauge("anabranch_producer_records_pending stream=orders producer=dropped");
+    let left = kept.gauge("anabranch_producer_user_records_pending stream=orders producer=dropped");
     assert!(left.abs() < 0.01);
 }
 
@@ -234,8 +235,8 @@ async fn shards_that_are_paused_are_counted_with_the_refusals_that_paused_them()
     tokio::time::sleep(Duration::from_millis(100)).await;
     let paused = || kept.gauge("anabranch_producer_paused_shards stream=orders producer=p");
     assert!((paused() - 1.0).abs() < 0.01);
-    let code = "stream=orders shard=shardId-000000000000 code=AccessDenied producer=p";
-    assert!(kept.counter(&format!("anabranch_producer_errors {code}")) > 1);
+    let code = "stream=orders shard=shardId-000000000000 code=access_denied producer=p";
+    assert!(kept.counter(&format!("anabranch_producer_errors_total {code}")) > 1);
     stage.engine.faults().remove(rule);
     assert!(ticket.await.is_placed());
     assert!(paused().abs() < 0.01);

@@ -60,7 +60,7 @@ async fn a_commit_that_arrives_late_is_applied_after_the_read_back() {
     // Its row is locked until the server has decided, so no other writer can change it meanwhile.
     let busy = direct.write(&take(0, "c", hold.term)).await.unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy:?}");
-    assert!(busy.to_string().contains("the row's lock"), "the lock's own time-out: {busy}");
+    assert!(busy.to_string().contains("the row lock"), "the lock's own time-out: {busy}");
     proxy.set(ProxyMode::Pass);
     while resolved(&direct, &write).await != Resolution::Applied {
         tokio::time::sleep(Duration::from_millis(10)).await;

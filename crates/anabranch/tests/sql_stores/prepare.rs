@@ -191,7 +191,10 @@ async fn check_later<S: LeaseStore>(store: S, sql: impl AsyncFn(&str)) {
     done(&store, &hold.checkpoint(start(), at(4), None, Nonce(9))).await;
     sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (8, 5)").await;
     let error = store.prepare().await.unwrap_err().to_string();
-    assert!(error.contains("version 8") && error.contains("those of 5 and later"), "{error}");
+    assert!(
+        error.contains("version 8") && error.contains("releases with version 5 or later"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

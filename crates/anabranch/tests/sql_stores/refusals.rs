@@ -113,10 +113,10 @@ async fn a_path_that_can_hold_no_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no/such/leases.db");
     let cases = [
-        (missing.as_path(), "make it first"),
+        (missing.as_path(), "create it first"),
         (folder.path(), "it is a folder"),
         (std::path::Path::new(":memory:"), "MemoryStore"),
-        (std::path::Path::new(""), "name a file"),
+        (std::path::Path::new(""), "use the path of a file"),
     ];
     for (path, word) in cases {
         check(&SqliteStore::open(path, "app").unwrap_err(), "Unusable", &[word]);
@@ -146,10 +146,10 @@ async fn a_sqlite_file_that_was_removed_or_replaced_is_not_used_on() {
         // Not every one of them always exists.
         let _ = std::fs::remove_file(folder.path().join(format!("leases.db{ending}")));
     }
-    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "deleted or replaced"]);
     assert!(!path.exists(), "the old store must not make another file");
     let new = SqliteStore::open(&path, "app").unwrap();
     new.prepare().await.unwrap();
     new.poll().await.unwrap();
-    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "deleted or replaced"]);
 }

@@ -48,7 +48,7 @@ pub enum SyncError {
     #[error("the shard list cannot be used: {0}; list the shards again")]
     InconsistentChild(Inconsistency),
     /// The first list has holes in the hash range, so the application would never read these keys.
-    #[error("the first shard list lacks the keys {holes:?}; list the shards again")]
+    #[error("the first shard list has holes in the hash range: {holes:?}; list the shards again")]
     IncompleteList {
         /// Hash ranges that no listed shard covers.
         holes: Vec<HashRange>,

@@ -57,7 +57,7 @@ impl<T> Machine<T> {
             // Results cannot be matched to entries, so each entry may have been placed.
             Ok(entries) => {
                 let (got, want) = (entries.len(), sent.containers.len());
-                let detail = format!("the reply has {got} results for {want} entries").into();
+                let detail = format!("the reply has {got} results for {want} records").into();
                 self.all_failed(&sent, &EntryFailure { fault: Fault::Internal, detail }, now_ms);
             }
             Err((fault, detail)) => self.all_failed(&sent, &EntryFailure { fault, detail }, now_ms),

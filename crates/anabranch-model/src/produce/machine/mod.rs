@@ -338,7 +338,7 @@ impl<T> Machine<T> {
     #[inline]
     fn lane_and_pages(&mut self, at: usize) -> (&mut ShardQueue<T>, &mut SparePages) {
         let lane = self.lanes[at].as_mut();
-        (lane.expect("a lane that is referred to has not been removed"), &mut self.pages)
+        (lane.expect("a queue that is referred to has not been removed"), &mut self.pages)
     }
 
     /// Returns the queue of a hash; creates it if there is none.
@@ -348,7 +348,7 @@ impl<T> Machine<T> {
                 return at;
             }
             let map = self.router.map().expect("the shard was found in the map");
-            let (range, id) = map.open_shard(shard).expect("the place was found in the map");
+            let (range, id) = map.open_shard(shard).expect("the index was found in the map");
             let at = self.add_lane(QueueScope::Shard(id.clone(), range));
             self.shard_lanes[shard] = Some(at);
             return at;

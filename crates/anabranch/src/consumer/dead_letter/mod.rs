@@ -39,6 +39,7 @@ const PUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Policy for records whose handler fails.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum OnError {
     /// Retries the same records without limit, with growing pauses. Later records of the lane wait.
     #[default]
@@ -86,10 +87,11 @@ impl From<DeadLetterTable> for DeadLetterQueue {
 }
 
 /// Error of storing or redriving dead letters.
+#[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum DeadLetterError {
     /// The dead-letter file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("dead-letter file {path}: {source}")]
     File {
         /// Path of the file.
         path: String,
@@ -97,14 +99,14 @@ pub enum DeadLetterError {
         source: io::Error,
     },
     /// Another redrive is running on the same file or table.
-    #[error("{path} is being redriven by somebody else; wait for its end")]
+    #[error("another redrive of {path} is running; wait until it has finished")]
     Busy {
         /// Path of the file, or name of the table.
         path: String,
     },
     /// The database rejected or failed a statement on the dead-letter table.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    #[error("the table {table} for parked records: {source}")]
+    #[error("dead-letter table {table}: {source}")]
     Table {
         /// Name of the table.
         table: String,
@@ -117,8 +119,8 @@ pub enum DeadLetterError {
     /// A dead-letter stream is redriven by a consumer of that stream, not by
     /// [`DeadLetterQueue::redrive`].
     #[error(
-        "what was parked in the stream {0} is redriven by a consumer of {0}, whose handler takes \
-         each record apart by `DeadLetter::of`"
+        "dead letters in stream {0} are redriven by a consumer of {0}, whose handler decodes each \
+         record with `DeadLetter::of`"
     )]
     RedriveByConsumer(StreamName),
 }

@@ -23,7 +23,8 @@ pub struct DeadLetter {
 
 /// Error of decoding a dead letter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a parked record: {why}")]
+#[error("not a dead letter: {why}")]
+#[non_exhaustive]
 pub struct ParseDeadLetterError {
     /// The part that is missing or malformed.
     pub why: String,
@@ -42,7 +43,7 @@ impl DeadLetter {
     /// Decodes the dead letter that a record of a dead-letter stream carries.
     pub fn of(delivery: &UserRecord) -> Result<Self, ParseDeadLetterError> {
         let end = delivery.data.iter().position(|byte| *byte == b'\n');
-        let end = end.ok_or_else(|| invalid("its data has no line of JSON at its beginning"))?;
+        let end = end.ok_or_else(|| invalid("the data does not begin with a line of JSON"))?;
         Self::from_head(&delivery.data[..end], delivery.data.slice(end + 1..))
     }
 
@@ -65,7 +66,7 @@ impl DeadLetter {
             serde_json::from_str(line).map_err(|error| invalid(&error.to_string()))?;
         let data = text(&fields, "data")?;
         let data = base64_simd::STANDARD.decode_to_vec(data);
-        let data = data.map_err(|_| invalid("its data is no base64"))?;
+        let data = data.map_err(|_| invalid("`data` is not base64"))?;
         Self::from_fields(&fields, data.into())
     }
 
@@ -104,17 +105,27 @@ impl DeadLetter {
 
     fn from_fields(fields: &Value, data: Bytes) -> Result<Self, ParseDeadLetterError> {
         let number = |name: &str| {
-            fields[name].as_u64().ok_or_else(|| invalid(&format!("it has no number {name:?}")))
+            fields[name].as_u64().ok_or_else(|| invalid(&format!("the number `{name}` is missing")))
         };
         let hash = match fields["explicit_hash_key"].as_str() {
             None => None,
-            Some(hash) => Some(hash.parse().map_err(|_| invalid("its explicit hash key is none"))?),
+            Some(hash) => Some(hash.parse().map_err(|_| {
+                invalid(
+                    "`explicit_hash_key` is not a hash \
+                                                                 key",
+                )
+            })?),
         };
         let sequence = text(fields, "sequence")?;
         Ok(Self {
             shard: Arc::new(LeaseKey::new(text(fields, "stream")?, text(fields, "shard")?)),
             record: UserRecord {
-                sequence: sequence.parse().map_err(|_| invalid("its sequence number is none"))?,
+                sequence: sequence.parse().map_err(|_| {
+                    invalid(
+                        "`sequence` is not a sequence \
+                                                                number",
+                    )
+                })?,
                 sub: number("sub")?,
                 aggregated: fields["aggregated"].as_bool().unwrap_or(false),
                 partition_key: text(fields, "key")?.into(),
@@ -128,7 +139,7 @@ impl DeadLetter {
 }
 
 fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, ParseDeadLetterError> {
-    fields[name].as_str().ok_or_else(|| invalid(&format!("it has no text {name:?}")))
+    fields[name].as_str().ok_or_else(|| invalid(&format!("the text `{name}` is missing")))
 }
 
 fn invalid(why: &str) -> ParseDeadLetterError {

@@ -5,10 +5,11 @@
 //! block consumers that store dead letters, so there the lock is a file beside the database.
 
 use super::DeadLetterError;
+#[cfg(feature = "sqlite")]
 use super::file::{beside, only_one};
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
+#[cfg(feature = "sqlite")]
+use std::{fs::File, io, path::PathBuf};
+#[cfg(feature = "sqlite")]
 use tokio::task::spawn_blocking;
 
 /// First key of the PostgreSQL advisory lock. The second key is the OID of the table.
@@ -55,7 +56,7 @@ impl RedriveLock {
         let path = beside(&PathBuf::from(database), &format!(".{}.lock", table.replace('"', "")));
         let lock = path.clone();
         let locked = spawn_blocking(move || only_one(&lock)).await;
-        let locked = locked.unwrap_or_else(|_| Err(io::Error::other("it was given up")));
+        let locked = locked.unwrap_or_else(|_| Err(io::Error::other("locking it was interrupted")));
         Ok(match locked {
             Ok(file) => Ok(Self::Sqlite(pool.clone(), Some(file))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(table)),
@@ -64,6 +65,10 @@ impl RedriveLock {
     }
 
     /// Releases the lock. Dropping it has the same effect a moment later.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(clippy::unused_async, reason = "only PostgreSQL has something to wait for")
+    )]
     pub(in crate::consumer) async fn end(self) {
         match self {
             // If closing fails, the session is already gone.
@@ -76,5 +81,5 @@ impl RedriveLock {
 }
 
 fn busy(table: &str) -> DeadLetterError {
-    DeadLetterError::Busy { path: format!("the table {}", table.replace('"', "")) }
+    DeadLetterError::Busy { path: format!("table {}", table.replace('"', "")) }
 }

@@ -248,9 +248,10 @@ fn dead_letter_of(row: DeadLetterRow) -> Option<DeadLetter> {
 /// Error of an invalid table name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{table:?} can't name a table for parked records: use letters, digits and _, and at most one \
-     schema before a dot"
+    "{table:?} is not a valid name of a dead-letter table: use letters, digits and _, and at most \
+     one schema before a dot"
 )]
+#[non_exhaustive]
 pub struct TableNameError {
     /// The rejected name.
     pub table: String,
@@ -258,6 +259,6 @@ pub struct TableNameError {
 
 impl fmt::Debug for DeadLetterTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ParkTable({})", self.table)
+        write!(f, "DeadLetterTable({})", self.table)
     }
 }

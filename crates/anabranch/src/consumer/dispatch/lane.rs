@@ -18,6 +18,7 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -274,7 +275,8 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
             let pause_ms = worker.settings.retry.wait_ms(failures, worker.chance.bits());
             let shard = Arc::clone(&self.shard);
             let at = call.records.first().map_or(Position::TrimHorizon, UserRecord::position);
-            worker.events.emit(ShardEvent::HandlerFailed { shard, at, error, failures, pause_ms });
+            let retry_in = Duration::from_millis(pause_ms);
+            worker.events.emit(ShardEvent::HandlerFailed { shard, at, error, failures, retry_in });
             self.pause(pause_ms).await;
         }
     }

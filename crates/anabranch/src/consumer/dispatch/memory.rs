@@ -42,6 +42,8 @@ pub(crate) struct MemoryBudget {
     replies: Arc<Semaphore>,
     /// Permits for deaggregated records.
     lanes: Arc<Semaphore>,
+    /// Total number of permits of the lanes.
+    lane_units: usize,
     /// Total number of permits.
     units: usize,
 }
@@ -89,6 +91,7 @@ impl MemoryBudget {
         Self {
             replies: Arc::new(Semaphore::new(replies)),
             lanes: Arc::new(Semaphore::new(lanes)),
+            lane_units: lanes,
             units: replies + lanes,
         }
     }
@@ -170,7 +173,7 @@ impl ShardBudget {
         let units = (records * size_of::<UserRecord>()).div_ceil(UNIT);
         // A chunk larger than half of the lanes' share reserves only that half, so that it can
         // pass.
-        let units = units.min(self.budget.units / (2 * LANES_PART)).max(1);
+        let units = units.min(self.budget.lane_units / 2).max(1);
         let lanes = Arc::clone(&self.budget.lanes);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         if let Ok(permit) = Arc::clone(&lanes).try_acquire_many_owned(units) {
@@ -343,5 +346,18 @@ mod tests {
         drop(other.reserve_chunk(records, &clock).await);
         drop(held);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_chunk_does_not_wait_in_a_small_budget() {
+        for bytes in [0, 1 << 20, 4 << 20, 5 << 20, 16 << 20] {
+            let clock = Clock::of_runtime();
+            let began = clock.now_ms();
+            let budget = MemoryBudget::new(bytes);
+            let chunk = budget.share().reserve_chunk(100_000, &clock).await;
+            assert_eq!(clock.now_ms(), began, "{bytes} bytes");
+            drop(chunk);
+            assert_eq!(budget.used_bytes(), 0);
+        }
     }
 }

@@ -284,8 +284,8 @@ impl<A: StreamApi> FanOutReader<A> {
                     if contest.note_lost(source.clock.now_ms()) {
                         let name = &self.registry.name;
                         let error = format!(
-                            "{error}; whoever else subscribes as {name} takes the shard away again \
-                             and again: give each application a consumer name of its own"
+                            "{error}; another subscriber named {name} takes the shard over \
+                             repeatedly: give each application its own fan-out consumer name"
                         );
                         source.emit_failed(error, failures, pause_ms);
                     }

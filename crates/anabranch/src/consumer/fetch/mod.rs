@@ -21,6 +21,7 @@ use anabranch_model::retry::{Backoff, Fault};
 use retention::RetentionTracker;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Backoff after a failed call.
 pub(super) const FAILED: Backoff = Backoff::new(200, 10_000);
@@ -165,7 +166,7 @@ impl<A: StreamApi> FetchContext<A> {
             shard,
             error,
             failures,
-            retry_in: pause_ms,
+            retry_in: Duration::from_millis(pause_ms),
         });
     }
 
@@ -175,8 +176,8 @@ impl<A: StreamApi> FetchContext<A> {
         self.feed.events.emit(ShardEvent::Fetched {
             shard,
             records,
-            behind_latest: behind_ms,
-            took: took_ms,
+            behind_latest: Duration::from_millis(behind_ms),
+            took: took_ms.map(Duration::from_millis),
         });
     }
 }

@@ -60,7 +60,7 @@ impl ShardEndTracker {
         self.followers = followers.map(|shards| shards.into_iter().map(child).collect());
         if self.followers.is_none() {
             let doubt =
-                "the read says that the shard has ended, and no list names all of its children";
+                "the shard has ended, but the shard list does not contain all of its children yet";
             source.emit_failed(doubt.to_owned(), 1, DOUBT_MS);
             return Ok(EndClaim::Doubtful(DOUBT_MS));
         }

@@ -9,6 +9,7 @@ use anabranch_model::record::UserRecord;
 use anabranch_model::stuck_detector::{ReadPhase, ShardActivity, WatchdogAction};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Sentinel for a value that is not known yet.
@@ -406,9 +407,9 @@ impl ShardTelemetry {
             records: now.records.saturating_sub(before.records),
             bytes: now.bytes.saturating_sub(before.bytes),
             calls: now.runs.saturating_sub(before.runs),
-            busy_ms: now.busy_ms.saturating_sub(before.busy_ms),
-            behind_ms: self.behind_ms(),
-            age_ms: self.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),
+            busy: Duration::from_millis(now.busy_ms.saturating_sub(before.busy_ms)),
+            behind_latest: self.behind_ms().map(Duration::from_millis),
+            age: self.arrival_ms().map(|ms| Duration::from_millis(wall_ms.saturating_sub(ms))),
         }
     }
 }

@@ -9,6 +9,7 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::stuck_detector::{StuckDetector, WatchdogLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Interval between two checks, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -72,8 +73,8 @@ impl Watchdog {
         vitals.set_stuck(standing.map(|(phase, for_ms)| (phase, now_ms.saturating_sub(for_ms))));
         let Some(stuck) = stuck else { return };
         let (shard, phase) = (Arc::clone(&vitals.shard), stuck.phase);
-        let (for_ms, remedy) = (stuck.for_ms, stuck.remedy);
-        self.events.emit(ShardEvent::Stuck { shard, phase, for_ms, action: remedy });
+        let (stuck_for, remedy) = (Duration::from_millis(stuck.for_ms), stuck.remedy);
+        self.events.emit(ShardEvent::Stuck { shard, phase, stuck_for, action: remedy });
         if let Some(order) = WatchdogOrder::of(phase, remedy) {
             vitals.set_order(order);
         }

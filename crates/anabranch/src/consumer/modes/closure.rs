@@ -181,5 +181,5 @@ pub(in crate::consumer) async fn attempt_or_wait<T>(
 fn panic_message(panic: &(dyn Any + Send)) -> HandlerError {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the handler panicked: {}", text.as_deref().unwrap_or("no text")).into()
+    format!("the handler panicked: {}", text.as_deref().unwrap_or("no message")).into()
 }

@@ -118,7 +118,7 @@ pub trait Work: Send + Sync + 'static {
 /// shard. The records are neither done nor failed. [`Work::wait_gave_up`] decides what happens to
 /// the shard.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody takes the shard's records any more")]
+#[error("the shard stream was dropped, so its records are not accepted")]
 pub(super) struct NotAccepted;
 
 /// One call with records of one lane.

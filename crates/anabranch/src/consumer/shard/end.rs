@@ -103,8 +103,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 Ok(ended) => ended?,
                 Err(cut) => {
                     if let EndInterruption::Late = cut {
-                        let late =
-                            "it did not return within the grace of the stop, and was dropped";
+                        let late = "it did not return within the grace period, and was interrupted";
                         self.call_failed("shard_ended", &late.into());
                     }
                     return Err(cut);

@@ -27,7 +27,7 @@ impl fmt::Display for InterruptedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { shard, at, key, records } = self;
         write!(f, "{shard} key {:?} at {at}", key.as_str())?;
-        if *records > 1 { write!(f, " and {} behind it", records - 1) } else { Ok(()) }
+        if *records > 1 { write!(f, " and {} more", records - 1) } else { Ok(()) }
     }
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for InterruptedCall {
 pub(in crate::consumer) fn describe(calls: &[InterruptedCall]) -> String {
     let mut named: Vec<_> = calls.iter().take(NAMED).map(ToString::to_string).collect();
     if calls.len() > NAMED {
-        named.push(format!("and those of {} other calls", calls.len() - NAMED));
+        named.push(format!("and {} other calls", calls.len() - NAMED));
     }
     named.join(", ")
 }

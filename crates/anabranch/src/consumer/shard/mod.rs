@@ -36,13 +36,14 @@ use anabranch_model::position::Position;
 use anabranch_model::retry::Fault;
 use session::{LeftoverLanes, Session};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Time that a dropped handler has to end, before it counts as one that cannot be stopped.
 const ABORT_MS: u64 = 500;
 /// Maximum time for the user's `lease_lost` callback while other workers wait for the shard.
 const OVER_MS: u64 = 5_000;
 /// Error reported for a call that was dropped on order of the watchdog.
-const STOOD_STILL: &str = "it did not return within the limit of the watch, and was dropped";
+const STOOD_STILL: &str = "it did not return within the watchdog's limit, and was interrupted";
 /// Pause before a failed step is retried, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
@@ -171,7 +172,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
                 shard,
                 error,
                 failures,
-                retry_in: pause_ms,
+                retry_in: Duration::from_millis(pause_ms),
             });
             if let Some(end) = self.pause(pause_ms).await {
                 return Some(end);
@@ -330,7 +331,7 @@ impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
             biased;
             over = over => over,
             () = self.worker.clock.sleep(patience_ms) => {
-                Err(format!("it did not return within {patience_ms} ms, and was dropped").into())
+                Err(format!("it did not return within {patience_ms} ms, and was interrupted").into())
             }
         };
         if let Err(error) = over {

@@ -13,6 +13,7 @@ use crate::lease::LeaseStore;
 use crate::lease::handle::HandleState;
 use crate::lease::write_retry::WriteResult;
 use crate::stream::api::{ShardFilter, StreamApi};
+use crate::time::system_time;
 use anabranch_model::coverage::{self, HoleDetector};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
@@ -224,8 +225,8 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     let is_same = is_same_creation(known_ms, found_ms);
     if !is_same {
         let (stream, again) = (name.clone(), name.clone());
-        let known = Some(known_ms);
-        crew.context.emit(LeaseEvent::StreamRecreated { stream, known, found: found_ms });
+        let (known, found) = (Some(system_time(known_ms)), system_time(found_ms));
+        crew.context.emit(LeaseEvent::StreamRecreated { stream, known, found });
         crew.refuse(
             CoordinatorStartError::StreamRecreated { stream: again, known_ms, found_ms },
             name,
@@ -245,13 +246,12 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     let Some(row) = audit_election::of_another_stream(rows, list) else { return true };
     let (name, found_ms) = (&stream.settings.name, stream.created_ms);
     let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
-    let (again, known_ms) = (name.clone(), None);
-    crew.context.emit(LeaseEvent::StreamRecreated {
-        stream: again,
-        known: known_ms,
-        found: found_ms,
-    });
     let stream = name.clone();
+    crew.context.emit(LeaseEvent::StreamRecreated {
+        stream: stream.clone(),
+        known: None,
+        found: system_time(found_ms),
+    });
     crew.refuse(
         CoordinatorStartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms },
         name,

@@ -131,7 +131,7 @@ impl Membership {
                 if in_time { BeatResult::Renewed } else { BeatResult::Expired }
             }
             WriteResult::Failed(error) if !self.heartbeat.is_expired(tools.clock.now_ms()) => {
-                tools.emit_store_failure("beat", &error);
+                tools.emit_store_failure("heartbeat", &error);
                 BeatResult::Missed
             }
             _ => BeatResult::Expired,

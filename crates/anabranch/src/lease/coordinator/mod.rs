@@ -225,7 +225,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let leases = tokio::select! {
             biased;
             ((), leases) = async { tokio::join!(retire, drain) } => leases,
-            () = moves::process_finished_until_dropped(crew) => unreachable!("it gives back for ever"),
+            () = moves::process_finished_until_dropped(crew) => unreachable!("this future never \
+                                                                              completes"),
         };
         self.tasks.shutdown().await;
         if !leases.is_empty() {

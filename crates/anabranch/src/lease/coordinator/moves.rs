@@ -136,7 +136,7 @@ async fn request_lease<S: LeaseStore, A: StreamApi>(
                 term = row.term;
             }
             WriteResult::Failed(error) => {
-                crew.context.emit_store_failure("ask for a lease", &error);
+                crew.context.emit_store_failure("request a lease", &error);
                 break;
             }
             WriteResult::Refused { now, .. } => {
@@ -204,7 +204,7 @@ async fn change<S: LeaseStore, A: StreamApi>(
     change: LeaseChange,
 ) -> bool {
     let write = Write::lease(lease, change, crew.context.rng.nonce());
-    attempt(crew, "move a lease", &write).await.is_some()
+    attempt(crew, "change a lease", &write).await.is_some()
 }
 
 /// Makes one attempt. Returns the row if the write was applied.

@@ -73,7 +73,7 @@ impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
                 if matches!(error, StoreError::Throttled { .. }) {
                     self.pace.throttled();
                 }
-                self.crew.context.emit_store_failure("look", &error);
+                self.crew.context.emit_store_failure("poll", &error);
                 self.check_store_gone(error);
                 return;
             }

@@ -5,6 +5,7 @@ use super::{CoordinatorSettings, CoordinatorStartError, LeaseContext, StreamSett
 use crate::event::LeaseEvent;
 use crate::lease::{DrainReason, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
+use crate::time::system_time;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Lease, LeaseKey, Protocol, StreamNames, is_same_creation};
 use anabranch_model::retry::Fault;
@@ -402,11 +403,10 @@ pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorS
             }
             RecheckResult::Other(found_ms) => {
                 if crew.missing.remove(&name).is_some() {
-                    let known_ms = Some(stream.created_ms);
                     crew.context.emit(LeaseEvent::StreamRecreated {
                         stream: name,
-                        known: known_ms,
-                        found: found_ms,
+                        known: Some(system_time(stream.created_ms)),
+                        found: system_time(found_ms),
                     });
                 }
             }

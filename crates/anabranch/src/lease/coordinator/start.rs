@@ -17,6 +17,7 @@ use anabranch_model::lease::{
 use anabranch_model::position::Position;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Time limit of one attempt to create the table, in milliseconds. The table may be large, and
 /// other workers may be creating it.
@@ -24,6 +25,7 @@ const PREPARE_MS: u64 = 120_000;
 
 /// Error of starting a worker or of adding a stream.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CoordinatorStartError {
     /// The stream does not exist.
     #[error("stream {stream} does not exist: create it, or correct its name or region")]
@@ -33,7 +35,8 @@ pub enum CoordinatorStartError {
     },
     /// The stream is being deleted.
     #[error(
-        "stream {stream} is being deleted: wait until it is gone, create it again, and start with a new application name"
+        "stream {stream} is being deleted: wait until it is gone, create it again, and start with \
+         a new application name"
     )]
     DeletedStream {
         /// Name of the stream.
@@ -41,9 +44,9 @@ pub enum CoordinatorStartError {
     },
     /// The stream was deleted and created again, as its creation time shows.
     #[error(
-        "stream {stream} was deleted and created again (at {found_ms} ms since 1970; this \
-         application has read the one of {known_ms}): its checkpoints say nothing about the new \
-         stream; start with a new application name, or delete the application's leases"
+        "stream {stream} was recreated at {found_ms} ms since 1970; the application's checkpoints \
+         belong to the stream created at {known_ms} and are not valid for the new one: start with \
+         a new application name, or delete the application's leases"
     )]
     StreamRecreated {
         /// Name of the stream.
@@ -56,10 +59,9 @@ pub enum CoordinatorStartError {
     /// The stream was deleted and created again, as a row of KCL's table shows. KCL keeps no
     /// creation time.
     #[error(
-        "stream {stream} was deleted and created again: the checkpoint {checkpoint} of {shard} lies \
-         before the first record of the stream that has the name now (created at {found_ms} ms \
-         since 1970), so the application's checkpoints say nothing about it; start with a new \
-         application name, or delete the application's leases"
+        "stream {stream} was recreated at {found_ms} ms since 1970; the checkpoint {checkpoint} of \
+         {shard} is before that, so the application's checkpoints are not valid for the new \
+         stream: start with a new application name, or delete the application's leases"
     )]
     ForeignCheckpoint {
         /// Name of the stream.
@@ -72,13 +74,13 @@ pub enum CoordinatorStartError {
         found_ms: u64,
     },
     /// The stream is already being read.
-    #[error("stream {stream} is being read already: name it once, by its name or by its ARN")]
+    #[error("stream {stream} is already being read: add it once, by its name or by its ARN")]
     DuplicateStream {
         /// Name of the stream.
         stream: StreamName,
     },
     /// A call about the stream failed permanently.
-    #[error("stream {stream} can't be read")]
+    #[error("cannot read stream {stream}")]
     Stream {
         /// Name of the stream.
         stream: StreamName,
@@ -87,7 +89,7 @@ pub enum CoordinatorStartError {
         error: StreamError,
     },
     /// The lease table is used by something else.
-    #[error("the lease table must not be touched: {hindrance}")]
+    #[error("cannot use the lease table: {hindrance}")]
     TableInUse {
         /// The other user of the table, and what to do.
         hindrance: String,
@@ -102,7 +104,7 @@ fn not_ready_in_time(within_ms: u64) -> StoreError {
     let seconds = within_ms / 1_000;
     StoreError::Unreachable {
         store: "in use".into(),
-        detail: format!("it was not ready for use within {seconds} s; it is asked again"),
+        detail: format!("it was not ready within {seconds} s; retrying"),
         source: None,
     }
 }
@@ -332,7 +334,8 @@ pub(super) async fn probe_table<S: LeaseStore, A>(
             ProbeVerdict::Wait { ms } => {
                 if elapsed_ms == 0 {
                     let leader = latest.leader.as_ref().map(|leader| leader.owner.clone());
-                    tools.emit(LeaseEvent::WaitingForKcl3 { wait: ms, leader });
+                    let wait = Duration::from_millis(ms);
+                    tools.emit(LeaseEvent::WaitingForKcl3 { wait, leader });
                 }
                 // A fleet that is at work shows it before `ms` is over.
                 tools.clock.sleep(ms.min(tools.settings.lease_time_ms)).await;
@@ -358,7 +361,7 @@ pub(super) async fn probe_again<S: LeaseStore, A: StreamApi>(
     let survey = match tools.read_store(tools.store.probe()).await {
         Ok(survey) => survey,
         Err(error) => {
-            tools.emit_store_failure("survey", &error);
+            tools.emit_store_failure("probe", &error);
             return None;
         }
     };

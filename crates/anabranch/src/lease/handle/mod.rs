@@ -158,6 +158,6 @@ impl<S: LeaseStore, A: StreamApi> Drop for LeaseHandle<S, A> {
 
 impl<S: LeaseStore, A: StreamApi> fmt::Debug for LeaseHandle<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Grip({}, term {})", self.key(), self.held.taken_row().term)
+        write!(f, "LeaseHandle({}, term {})", self.key(), self.held.taken_row().term)
     }
 }

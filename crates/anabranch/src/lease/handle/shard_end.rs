@@ -11,7 +11,7 @@ use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Write, Wri
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::Position;
 
-const NO_ROW_YET: &str = "the other parent of the merged shard has no row yet";
+const NO_ROW_YET: &str = "the other parent of the merged shard has no lease row yet";
 
 /// The result of writing a shard's end.
 #[derive(Debug)]
@@ -122,10 +122,13 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         let key = self.key();
         let lineage = self.list().await;
         let lineage =
-            lineage.ok_or(ShardEndResult::NotYet { why: "the shards can't be listed" })?;
+            lineage.ok_or(ShardEndResult::NotYet { why: "the shards cannot be listed" })?;
         // An end without all children would leave keys without a reader.
         let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
-            return Err(ShardEndResult::NotYet { why: "no list names all of its children" });
+            return Err(ShardEndResult::NotYet {
+                why: "the shard list does not contain all of its \
+                                                      children yet",
+            });
         };
         let child = |shard: &Shard| ChildShard {
             id: shard.id.clone(),
@@ -167,7 +170,7 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
         }
         let (stream, now_ms) = (&self.key().stream, || self.context.clock.now_ms());
         let list = self.context.shard_lists.get(stream, now_ms, self.list()).await;
-        let list = list.ok_or("the shards can't be listed")?;
+        let list = list.ok_or("the shards cannot be listed")?;
         if list.names(&child.id) {
             let waits = missing.iter().any(|parent| list.names(parent));
             return if waits { Err(NO_ROW_YET) } else { Ok(None) };
@@ -204,6 +207,6 @@ impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
     async fn has_row(&self, shard: &ShardId) -> Result<bool, &'static str> {
         let key = LeaseKey { stream: self.key().stream.clone(), shard: shard.clone() };
         let row = self.context.read_store(self.context.store.get(&key)).await;
-        row.map(|row| row.is_some()).map_err(|_| "the row of another shard can't be read")
+        row.map(|row| row.is_some()).map_err(|_| "the lease row of another shard cannot be read")
     }
 }

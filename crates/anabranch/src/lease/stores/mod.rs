@@ -1,4 +1,4 @@
-//! The lease stores.
+//! The lease stores: memory, SQLite, PostgreSQL and DynamoDB.
 
 pub mod memory;
 #[cfg(feature = "sqlite")]

@@ -64,7 +64,7 @@ impl PostgresStore {
     pub fn connect(url: &str, application: impl Into<String>) -> Result<Self, StoreError> {
         let options = crate::postgres::url::parse(url).map_err(|why| StoreError::Unusable {
             store: "PostgreSQL".to_owned(),
-            detail: format!("the URL can't be read: {why}"),
+            detail: format!("the URL is malformed: {why}"),
         })?;
         Self::connect_with(options, application)
     }
@@ -153,7 +153,10 @@ impl PostgresSettings {
     fn problem(&self) -> Option<String> {
         let schema = &self.schema;
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {
-            return Some(format!("{schema:?} can't name a schema: it needs 1 to 63 bytes"));
+            return Some(format!(
+                "{schema:?} is not a valid schema name: it must have 1 to 63 \
+                                 bytes, none of them 0"
+            ));
         }
         super::sql::problem_with_application(&self.application)
     }

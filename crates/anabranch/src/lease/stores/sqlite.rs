@@ -132,8 +132,8 @@ impl SqliteStore {
             Some(file) if FileId::of(&self.settings.path) != Some(*file) => {
                 Err(StoreError::Unreachable {
                     store: self.settings.label(),
-                    detail: "the file was removed or replaced while it was in use, and its leases \
-                             with it: stop all workers of the application, then start them again"
+                    detail: "the file was deleted or replaced while in use, and its leases are \
+                             lost: stop all workers of the application, then start them again"
                         .to_owned(),
                     source: None,
                 })
@@ -171,17 +171,21 @@ impl SqliteSettings {
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let problem = if self.path.as_os_str().is_empty() {
-            "the path is empty: name a file".to_owned()
+            "the path is empty: use the path of a file".to_owned()
         } else if self.path == Path::new(":memory:") {
-            "memory is not shared by connections: use MemoryStore".to_owned()
+            "connections do not share an in-memory database: use MemoryStore".to_owned()
         } else if self.path.is_dir() {
-            "it is a folder: name a file in it".to_owned()
+            "it is a folder: use the path of a file in it".to_owned()
         } else if !folder.is_dir() {
-            format!("there is no folder {}: make it first", folder.display())
+            format!("there is no folder {}: create it first", folder.display())
         } else if !self.prefix.chars().all(plain)
             || self.prefix.starts_with(|c: char| c.is_ascii_digit())
         {
-            format!("{:?} can't begin the name of a table: use letters, digits and _", self.prefix)
+            format!(
+                "{:?} is not a valid prefix of a table name: use letters, digits and _, and do \
+                     not start with a digit",
+                self.prefix
+            )
         } else if let Some(problem) = super::sql::problem_with_application(&self.application) {
             problem
         } else {

@@ -24,17 +24,16 @@ pub struct AwsAccess {
 
 /// Reason why the SDK cannot be set up.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AwsSetupError {
     /// No region is set.
-    #[error(
-        "no AWS region is set: set AWS_REGION, or `region` in the profile that AWS_PROFILE names"
-    )]
+    #[error("no AWS region is set: set AWS_REGION, or `region` in the profile of AWS_PROFILE")]
     NoRegion,
     /// No credentials were found.
     #[error(
         "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or run where a role is attached; \
-         a local stream takes any value"
+         AWS_SECRET_ACCESS_KEY, set AWS_PROFILE to a profile, or run where a role is attached; a \
+         local stream accepts any value"
     )]
     NoCredentials {
         /// Messages of the credentials providers.
@@ -84,7 +83,10 @@ impl AwsAccess {
         let no_credentials =
             |detail: String, source| AwsSetupError::NoCredentials { detail, source };
         match config.credentials_provider() {
-            None => Err(no_credentials("no provider".to_owned(), "no provider".into())),
+            None => Err(no_credentials(
+                "no credentials provider".to_owned(),
+                "no credentials provider".into(),
+            )),
             Some(provider) => match provider.provide_credentials().await {
                 Ok(_) => Ok(config),
                 Err(error) => Err(no_credentials(fault::chain(&error), Box::new(error))),

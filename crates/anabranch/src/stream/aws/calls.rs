@@ -286,7 +286,7 @@ impl AwsKinesis {
             .filter(|consumer| consumer.consumer_status == types::ConsumerStatus::Creating);
         let (registered, creating) = (consumers.len(), creating.count());
         let fault = consumer_limit::fault(registered, creating);
-        let detail = format!("{}; {registered} are registered", error.detail);
+        let detail = format!("{}; {registered} consumers are registered", error.detail);
         StreamError { fault, detail, ..error }
     }
 }

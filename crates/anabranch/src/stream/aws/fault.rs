@@ -43,7 +43,7 @@ impl<'a> AwsCall<'a> {
         let fault = classify(name, &error);
         let detail = match error.as_service_error() {
             Some(service) => {
-                let name = if name.is_empty() { "an error without a name" } else { name };
+                let name = if name.is_empty() { "unnamed error" } else { name };
                 format!("{name}: {}", service.message().unwrap_or("no message"))
             }
             None => chain(&error),
@@ -54,13 +54,13 @@ impl<'a> AwsCall<'a> {
     /// Returns the error for a value in the reply that cannot be parsed.
     pub(super) fn unreadable(self, what: &str, value: &str) -> StreamError {
         let shown: String = value.chars().take(80).collect();
-        self.error(Fault::Internal, format!("the reply's {what} can't be read: {shown:?}"), None)
+        self.error(Fault::Internal, format!("cannot parse the reply's {what}: {shown:?}"), None)
     }
 
     /// Returns the error for a subscription without an event for [`super::SILENCE_TIMEOUT`].
     pub(super) fn timed_out(self) -> StreamError {
         let seconds = super::SILENCE_TIMEOUT.as_secs();
-        self.error(Fault::ReplyLost, format!("no event came for {seconds} s"), None)
+        self.error(Fault::ReplyLost, format!("no event for {seconds} s"), None)
     }
 
     fn error(

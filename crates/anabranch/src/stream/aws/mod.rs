@@ -1,4 +1,4 @@
-//! Kinesis through the AWS SDK: one attempt per call, and a time-out on everything.
+//! Kinesis through the AWS SDK: one attempt per call, always with a time-out.
 
 mod access;
 mod fault;
@@ -21,24 +21,24 @@ use aws_types::SdkConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first byte of a reply may take. A request has a second more for each 128 KiB of its
-/// body; puts have no such limit, see [`PUT_TIMEOUT`].
+/// Maximum time until the first byte of a reply, plus one second for each 128 KiB of the request
+/// body. Puts have no such limit, see [`PUT_TIMEOUT`].
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that a put may take, upload included. A caller that wants less drops the call: the
-/// producer does so by its `with_request_timeout`.
+/// Maximum time of a put, including the upload. A caller with a shorter limit drops the call, as
+/// the producer does after its `with_request_timeout`.
 pub const PUT_TIMEOUT: Duration = Duration::from_mins(15);
-/// How long no byte of a reply may come once it has begun. The clock begins anew with each byte.
+/// Maximum time without a byte of a reply that has begun. Restarts with each byte.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one call may take in all, its body included: ten megabytes over a slow line. Whoever
-/// reads asks for fewer records when that was not enough.
+/// Maximum time of one call other than a put, including the reply: enough for 10 MB over a slow
+/// link. After a read that was too slow, the reader requests fewer records.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a subscription may be silent. The service sends an empty event every few seconds.
+/// Maximum silence of a subscription. The service sends an empty event every few seconds.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The SDK looks at the last second, so its patience begins a second late.
+/// Window over which the SDK measures throughput. Its grace period begins one window late.
 const STALL_WINDOW: Duration = Duration::from_secs(1);
 
-/// A reply that stops half way is given up long before its time is over.
+/// Returns the SDK setting that aborts a stalled reply after [`STALL_TIMEOUT`].
 fn stalls() -> StalledStreamProtectionConfig {
     StalledStreamProtectionConfig::enabled()
         .upload_enabled(false)
@@ -49,30 +49,33 @@ fn stalls() -> StalledStreamProtectionConfig {
 
 /// Kinesis through the AWS SDK. Clones share one client and its connections.
 ///
-/// The SDK's own retries are off: who calls knows what a repeated call would mean.
+/// The SDK's retries are off, because only the callers know the effect of a repeated call.
 #[derive(Clone, Debug)]
 pub struct AwsKinesis {
-    /// The SDK's client.
     client: Client,
-    /// The same with the time-outs of puts.
+    /// The same client with the time-outs for puts.
     puts: Client,
-    /// Whether it speaks CBOR or JSON.
+    /// CBOR or JSON, as detected so far.
     spoken: Arc<WireFormatState>,
 }
 
 impl AwsKinesis {
-    /// Kinesis with the endpoint, region and credentials of `config`. Its retries and time-outs are
-    /// not used: those are this library's own. So is the [`HttpClient`], unless `config` names one:
-    /// that one is then used as it is, and what is promised of connections does not hold. Speaks CBOR, with JSON as fallback,
-    /// unless the environment asks for JSON: see [`WireFormat::from_env`].
+    /// Creates a client with the endpoint, region and credentials of `config`.
+    ///
+    /// The retries and time-outs of `config` are ignored: the library has its own. If `config` has
+    /// no HTTP client, the library's [`HttpClient`] is used. Otherwise that of `config` is used as
+    /// it is, without the library's guarantees on connections.
+    ///
+    /// Uses CBOR with JSON as fallback, unless the environment requests JSON, see
+    /// [`WireFormat::from_env`].
     pub fn new(config: &SdkConfig) -> Self {
         Self::speaking(WireFormat::from_env(), config)
     }
 
-    /// The same, in a format of choice.
+    /// Creates a client as [`AwsKinesis::new`] does, with this wire format.
     pub fn speaking(format: WireFormat, config: &SdkConfig) -> Self {
         let spoken = Arc::new(WireFormatState::new(format));
-        // One attempt is the whole operation, so one clock is enough for both.
+        // An operation is a single attempt, so the time-out of the attempt is enough.
         let timeouts = || {
             let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT);
             timeouts.disable_operation_timeout()
@@ -93,7 +96,8 @@ impl AwsKinesis {
         Self { client: client(reads.build()), puts: client(puts.build()), spoken }
     }
 
-    /// What is spoken now: JSON once the endpoint has shown that it does not speak CBOR.
+    /// Returns the current wire format: JSON once the endpoint has shown that it does not support
+    /// CBOR.
     pub fn format(&self) -> WireFormat {
         self.spoken.format()
     }

@@ -86,9 +86,8 @@ fn record(
             _ => cursor.skip().map_err(invalid)?,
         }
     }
-    let sequence = sequence.ok_or_else(|| {
-        SerdeError::invalid_input("a record without a sequence number that is one")
-    })?;
+    let sequence = sequence
+        .ok_or_else(|| SerdeError::invalid_input("a record without a valid sequence number"))?;
     let partition_key = partition_key.unwrap_or_else(|| PartitionKey::from(""));
     Ok(Record { sequence, partition_key, data, arrival_ms })
 }
@@ -111,8 +110,8 @@ pub(super) fn blob(
     spoken: &WireFormatState,
 ) -> Result<Bytes, SerdeError> {
     let blob = cursor.blob().map_err(|_| {
-        spoken.mark_unsupported("it sends record data that are not a byte string");
-        SerdeError::type_mismatch("record data that are not a byte string")
+        spoken.mark_unsupported("its record data is not a byte string");
+        SerdeError::type_mismatch("record data that is not a byte string")
     })?;
     Ok(match blob {
         Cow::Borrowed(data) => {

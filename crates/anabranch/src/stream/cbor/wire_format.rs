@@ -75,7 +75,7 @@ impl WireFormatState {
         }
         match answer {
             CborReply { error: Some("SerializationException"), .. } => {
-                self.mark_unsupported("it says that a CBOR request can't be read");
+                self.mark_unsupported("it cannot parse a CBOR request");
             }
             CborReply { is_cbor: true, .. } => {
                 // A concurrent call may have marked CBOR as unsupported in the meantime.
@@ -83,7 +83,7 @@ impl WireFormatState {
                 let _ = self.0.compare_exchange(TRIED, WORKS, order, order);
             }
             CborReply { error: Some(_), .. } => {
-                self.mark_unsupported("it answers a CBOR request with an error that is not CBOR");
+                self.mark_unsupported("its error reply to a CBOR request is not CBOR");
             }
             CborReply { error: None, .. } => {}
         }
@@ -93,8 +93,8 @@ impl WireFormatState {
     pub(super) fn mark_unsupported(&self, why: &str) {
         if self.0.swap(JSON, Ordering::Relaxed) != JSON {
             tracing::warn!(
-                "the endpoint does not speak Kinesis' CBOR: {why}; from now on it is spoken to in \
-                 JSON. Set WireFormat::Json, or AWS_CBOR_DISABLE=true, to begin with JSON"
+                "the endpoint does not support Kinesis' CBOR format ({why}); this client uses JSON \
+                 from now on. Set WireFormat::Json, or AWS_CBOR_DISABLE=true, to start with JSON"
             );
         }
     }

@@ -72,7 +72,7 @@ async fn a_start_or_an_end_that_hangs_and_may_be_dropped_comes_again() {
             assert_eq!(script.count(&format!("0 {name}")), 2, "{:?}", script.calls());
             let dropped = |event: &Event| {
                 matches!(event, Event::Shard(ShardEvent::CallbackFailed { call, error, .. })
-                    if *call == name && error.contains("dropped"))
+                    if *call == name && error.contains("interrupted"))
             };
             assert!(world.told(dropped) || world.released(), "{name}");
             assert_eq!(world.released(), restarts == 0, "{name} with {restarts} restarts");

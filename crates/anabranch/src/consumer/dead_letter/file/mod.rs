@@ -62,7 +62,7 @@ impl DeadLetterFile {
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, DeadLetterError> {
         let done = spawn_blocking(work).await;
-        let done = done.unwrap_or_else(|_| Err(io::Error::other("the write was given up")));
+        let done = done.unwrap_or_else(|_| Err(io::Error::other("the write was interrupted")));
         done.map_err(|source| match source.kind() {
             io::ErrorKind::WouldBlock => {
                 DeadLetterError::Busy { path: self.path.display().to_string() }
@@ -138,7 +138,7 @@ impl DeadLetterQueue {
     }
 }
 
-/// Appends complete lines and syncs them to disk.
+/// Appends complete lines and syncs them to disk, together with the name of the file.
 fn append(path: &Path, lines: &str) -> io::Result<()> {
     loop {
         let mut file = OpenOptions::new().read(true).create(true).append(true).open(path)?;
@@ -154,8 +154,22 @@ fn append(path: &Path, lines: &str) -> io::Result<()> {
         }
         text.push_str(lines);
         file.write_all(text.as_bytes())?;
-        return file.sync_data();
+        file.sync_data()?;
+        // Not only for a new file: the process that created it may have died before this step.
+        return sync_folder(path);
     }
+}
+
+/// Syncs the names in the folder of the file at `path`, so that a created or renamed file survives
+/// a power cut.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    // Windows cannot open folders as files, and does not need to sync names.
+    if cfg!(windows) { Ok(()) } else { File::open(folder_of(path))?.sync_all() }
+}
+
+/// Returns the folder of the file at `path`. A bare file name is in the current folder.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn ends_inside_a_line(file: &mut File) -> io::Result<bool> {
@@ -222,9 +236,15 @@ fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
         // listed records may have been stored again since, and must be handled again.
         remove_if_there(&done_list)?;
         std::fs::rename(path, &claimed)?;
+        sync_folder(path)?;
     }
     let text = std::fs::read(&claimed)?;
-    let done = std::fs::read_to_string(&done_list).unwrap_or_default();
+    // Without the list, the redrive would handle done records again. A line that a crash cut off
+    // only affects its own record.
+    let done = match std::fs::read(&done_list) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        done => done?,
+    };
     let (mut parked, mut unreadable) = (Vec::new(), Vec::new());
     for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty()) {
         match DeadLetter::from_line(line) {
@@ -237,7 +257,7 @@ fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
     let order = |p: &DeadLetter| (p.shard.stream.clone(), p.record.sequence, p.record.sub);
     parked.sort_by_key(order);
     parked.dedup_by_key(|parked| order(&*parked));
-    let done = done.lines().map(str::to_owned).collect();
+    let done = String::from_utf8_lossy(&done).lines().map(str::to_owned).collect();
     Ok(Some(RedriveClaim { stale, parked, unreadable, done }))
 }
 
@@ -248,6 +268,8 @@ fn give_back(path: &Path, left: &str) -> io::Result<()> {
         append(path, left)?;
     }
     std::fs::remove_file(beside(path, ".redrive"))?;
+    // Without its list of done records, a claim that a power cut brings back would be handled again.
+    sync_folder(path)?;
     remove_if_there(&beside(path, ".redrive.done"))
 }
 

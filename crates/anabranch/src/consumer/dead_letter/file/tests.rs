@@ -76,6 +76,24 @@ async fn a_redrive_that_was_killed_goes_on_where_it_was_and_takes_the_new_ones_b
 }
 
 #[tokio::test]
+async fn a_redrive_with_an_unreadable_list_of_done_records_fails_and_handles_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let park = file(folder.path(), &[("a", 1), ("a", 2)]).await;
+    let claim = folder.path().join("parked.jsonl.redrive");
+    std::fs::rename(folder.path().join("parked.jsonl"), &claim).unwrap();
+    // A directory in place of the list: reading it fails, but not because it is missing.
+    std::fs::create_dir(folder.path().join("parked.jsonl.redrive.done")).unwrap();
+    let calls = Mutex::new(0);
+    let redriven = park.redrive(|_| {
+        *calls.lock().unwrap() += 1;
+        std::future::ready(Ok::<(), HandlerError>(()))
+    });
+    assert!(matches!(redriven.await, Err(DeadLetterError::File { .. })));
+    assert_eq!(*calls.lock().unwrap(), 0, "done records must not be handled again");
+    assert!(claim.exists(), "the next redrive resumes it");
+}
+
+#[tokio::test]
 async fn what_is_parked_again_is_handled_again_though_a_redrive_was_killed_at_its_very_end() {
     let folder = tempfile::tempdir().unwrap();
     // The claim is gone, and its list of done records is still there.
@@ -111,4 +129,13 @@ async fn one_redrive_runs_at_a_time() {
     });
     let redriven = refused.await.unwrap();
     assert_eq!((redriven.done, redriven.failures.len()), (1, 0), "{redriven:?}");
+}
+
+#[test]
+fn the_folder_of_a_bare_file_name_is_the_current_one() {
+    assert_eq!(folder_of(Path::new("parked.jsonl")), Path::new("."));
+    assert_eq!(folder_of(Path::new("a/parked.jsonl")), Path::new("a"));
+    assert_eq!(folder_of(Path::new("/parked.jsonl")), Path::new("/"));
+    let folder = tempfile::tempdir().unwrap();
+    sync_folder(&folder.path().join("parked.jsonl")).unwrap();
 }

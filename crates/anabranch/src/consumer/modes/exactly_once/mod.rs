@@ -73,9 +73,10 @@ impl<S> fmt::Debug for TransactionBatch<S> {
 /// Reason why a batch cannot be committed. Roll the transaction back: the batch is delivered again,
 /// here or by another worker, unless it is already done.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CommitError {
     /// The lease has changed hands, or the batch was committed before.
-    #[error("{shard}: the batch can't be committed ({why}): roll the transaction back")]
+    #[error("{shard}: the batch cannot be committed ({why}): roll the transaction back")]
     Refused {
         /// Shard of the batch.
         shard: Arc<LeaseKey>,
@@ -83,14 +84,17 @@ pub enum CommitError {
         why: WriteRefusal,
     },
     /// The handler's call has ended.
-    #[error("{shard}: the handler has returned, so this batch can't be committed any more")]
+    #[error(
+        "{shard}: the handler has returned, so its batch can no longer be committed: roll the \
+         transaction back"
+    )]
     CallReturned {
         /// Shard of the batch.
         shard: Arc<LeaseKey>,
     },
     /// Another lane of the shard is between its commit and the end of its call.
     #[error(
-        "{shard}: another lane has not ended its transaction within {TURN_MS} ms: make \
+        "{shard}: the transaction of another lane did not end within {TURN_MS} ms: make \
          batch.commit the last statement before COMMIT"
     )]
     Busy {
@@ -256,7 +260,7 @@ pub struct ExactlyOnceWork<S, F> {
 
 impl<S, F> fmt::Debug for ExactlyOnceWork<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Committing({})", self.desk.shard)
+        write!(f, "ExactlyOnceWork({})", self.desk.shard)
     }
 }
 
@@ -330,8 +334,8 @@ where
         match said {
             _ if done => Ok(()),
             Err(error) => Err(error),
-            Ok(()) => Err("the handler returned, but no transaction with batch.commit(..) in it \
-                           was committed"
+            Ok(()) => Err("the handler returned without a committed transaction that contains \
+                           batch.commit(..)"
                 .into()),
         }
     }
@@ -362,9 +366,9 @@ impl<S: LeaseStore> CommitState<S> {
         loop {
             match self.store.get(&self.shard).await {
                 Ok(row) => {
-                    let row = row.ok_or("the lease row is gone")?;
+                    let row = row.ok_or("the lease row was deleted")?;
                     if !self.held.update_from_row(&row).await {
-                        return Err("the lease is lost".into());
+                        return Err("the lease was lost".into());
                     }
                     return Ok(position_of(lane, lanes, &row.checkpoint) >= last);
                 }

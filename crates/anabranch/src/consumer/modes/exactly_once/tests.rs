@@ -197,7 +197,10 @@ async fn a_batch_can_be_committed_while_its_call_lasts_and_no_longer() {
         async { Ok(()) }
     });
     let words = handled.await.unwrap_err();
-    assert!(words.contains("no transaction with batch.commit"), "{words}");
+    assert!(
+        words.contains("without a committed transaction that contains batch.commit"),
+        "{words}"
+    );
     let batch = kept.lock().unwrap().take().unwrap();
     let mut transaction = office.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let late = batch.commit(&mut transaction).await;
@@ -277,7 +280,7 @@ async fn one_lane_at_a_time_stands_between_its_commit_and_the_end_of_its_call() 
     let (first, second) = tokio::join!(first, second);
     assert_eq!(first, Ok(()));
     let words = second.unwrap_err();
-    assert!(words.contains("another lane has not ended its transaction"), "{words}");
+    assert!(words.contains("the transaction of another lane did not end"), "{words}");
     assert_eq!(office.row().await, [records[0].position(), Position::TrimHorizon]);
 }
 
@@ -360,7 +363,7 @@ async fn overtaken(records: &[u64]) {
     assert!(words.contains("roll the transaction back"), "{words}");
     assert!(!office.desk.overtaken.is_cancelled(), "the row is read first");
     let words = call().await.unwrap_err();
-    assert!(words.contains("lies before"), "{words}");
+    assert!(words.contains("is before the current one"), "{words}");
     assert!(office.desk.overtaken.is_cancelled());
     assert_eq!(office.row().await, late.lanes(), "nothing is stored twice");
 }

@@ -70,6 +70,7 @@ enum RowWriteResult {
 
 /// Error of a checkpoint.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// The position may not be checkpointed now.
     #[error("{shard}: {source}")]
@@ -81,7 +82,7 @@ pub enum CheckpointError {
     },
     /// The lease was lost or released, so another worker may process these records; or another
     /// processor has replaced this one, which could not continue.
-    #[error("{shard}: the shard is no longer this processor's, so nothing can be checkpointed")]
+    #[error("{shard}: this processor no longer holds the shard, so it cannot write checkpoints")]
     Shutdown {
         /// Shard of the processor.
         shard: Arc<LeaseKey>,
@@ -122,7 +123,7 @@ impl CheckpointError {
 /// The next owner's `initialize` gets its position and state, unless another checkpoint was made
 /// since.
 #[derive(Clone, Debug)]
-#[must_use = "what is prepared is not checkpointed"]
+#[must_use = "a prepared checkpoint takes effect only once it is committed"]
 pub struct PreparedCheckpoint {
     checkpointer: Checkpointer,
     position: Position,

@@ -32,7 +32,7 @@ pub struct ProcessorWork<P> {
 
 impl<P> fmt::Debug for ProcessorWork<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Working({})", self.shard)
+        write!(f, "ProcessorWork({})", self.shard)
     }
 }
 
@@ -106,7 +106,11 @@ impl<P: ShardProcessor> ProcessorWork<P> {
     /// Locks the processor without waiting, so that a check of the lease just before a call covers
     /// the call.
     fn processor(&self) -> Result<MutexGuard<'_, P>, HandlerError> {
-        self.processor.try_lock().map_err(|_| "two calls of one processor overlap".into())
+        self.processor.try_lock().map_err(|_| {
+            "an earlier call of this processor is still \
+                                               running"
+                .into()
+        })
     }
 }
 
@@ -142,8 +146,8 @@ impl<P: ShardProcessor> Work for ProcessorWork<P> {
             self.ended.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        Err("shard_ended returned without a checkpoint at the end of the shard: call \
-             checkpointer.checkpoint() in it, or the shard's children are never read"
+        Err("shard_ended returned without a checkpoint at the shard's end: call \
+             checkpointer.checkpoint() in it; until then the child shards are not read"
             .into())
     }
 

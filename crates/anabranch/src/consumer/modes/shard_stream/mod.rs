@@ -39,7 +39,7 @@ const OFFERED: usize = 1;
 /// shard is read ahead as if it were taken. It is reported once no more of its records fit.
 ///
 /// Dropping this stops the worker at once, as in a crash; [`ShardStreams::stop`] stops it in order.
-#[must_use = "dropped, the worker stops at once"]
+#[must_use = "dropping it stops the worker at once"]
 pub struct ShardStreams {
     /// Shards that wait to be taken.
     offered: mpsc::Receiver<ShardStream>,

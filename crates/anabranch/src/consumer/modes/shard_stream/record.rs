@@ -21,7 +21,7 @@ pub(in crate::consumer) struct StreamItem {
 
 /// A record of a shard's stream. It is done once it is acked. A record that is dropped unacked
 /// holds back the shard's checkpoint, and is redelivered after a change of owner.
-#[must_use = "a record that is not acked comes again"]
+#[must_use = "a record that is not acked is delivered again"]
 pub struct ShardRecord {
     record: UserRecord,
     /// Identifies the record in the ack window.

@@ -37,7 +37,7 @@ impl<S: LeaseStore, A: StreamApi> DeliveryRight for LeaseHandle<S, A> {
 /// The records of one shard, in order. The stream ends when the closed shard ends, when the lease
 /// is lost, or when the worker stops. If it is dropped before, the shard is released, and offered
 /// again after a pause.
-#[must_use = "dropped, its shard is given back"]
+#[must_use = "dropping it releases the shard"]
 pub struct ShardStream {
     pub(in crate::consumer) shard: Arc<LeaseKey>,
     pub(in crate::consumer) lease_term: u64,

@@ -40,7 +40,7 @@ pub(in crate::consumer) struct ShardStreamWork {
 
 impl fmt::Debug for ShardStreamWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Streaming({:?})", self.acks)
+        write!(f, "ShardStreamWork({:?})", self.acks)
     }
 }
 
@@ -112,8 +112,11 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Work for ShardStreamWork {
     async fn begin(&self) -> Result<(), HandlerError> {
-        let stream = lock(&self.stream).take().ok_or("the shard was offered before")?;
-        self.offer.send(stream).await.map_err(|_| "nobody takes the shard".into())
+        let stream = lock(&self.stream).take().ok_or("the shard stream was already handed out")?;
+        self.offer
+            .send(stream)
+            .await
+            .map_err(|_| "the receiver of shard streams was dropped".into())
     }
 
     async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {

@@ -96,22 +96,22 @@ impl TableCall<'_> {
             "ResourceNotFoundException" => DynamoFailure::Error(StoreError::Missing {
                 store,
                 detail: format!(
-                    "there is no table `{}` (dynamodb:{}: {said}); if it was deleted, restore it \
-                     with its checkpoints, or start again: it is made anew, and the stream is read \
-                     from the start position",
+                    "table `{}` does not exist (dynamodb:{}: {said}); if it was deleted, restore \
+                     it with its checkpoints, or start again: the table is recreated, and the \
+                     stream is read from the start position",
                     self.table, self.action
                 ),
             }),
             "ValidationException" if !is_table_name(self.table) => {
                 DynamoFailure::Error(self.unusable(format!(
-                    "`{}` can't be the name of a table: one has 3 to 255 characters, of letters, \
-                     digits, `_`, `-` and `.`",
+                    "`{}` is not a valid table name: use 3 to 255 characters, of letters, digits, \
+                     `_`, `-` and `.`",
                     self.table
                 )))
             }
             "ValidationException" => DynamoFailure::Error(StoreError::ForeignSchema {
                 store,
-                detail: format!("dynamodb:{} was not accepted ({said})", self.action),
+                detail: format!("dynamodb:{} was rejected ({said})", self.action),
             }),
             _ => DynamoFailure::Error(self.unusable(format!("dynamodb:{}: {said}", self.action))),
         }
@@ -126,13 +126,12 @@ impl TableCall<'_> {
     fn unreachable(&self, detail: &str) -> StoreError {
         let store = self.store();
         if !self.has_region {
-            let detail = "no region is set, so there is no endpoint to ask; set AWS_REGION or \
-                          `SdkConfig::region`";
+            let detail = "no AWS region is set: set AWS_REGION or `SdkConfig::region`";
             StoreError::Unusable { store, detail: detail.to_owned() }
         } else if detail.contains("credentials") || detail.contains("identity") {
             let detail = format!(
-                "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a \
-                 profile or a role ({detail})"
+                "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY, a profile or a role"
             );
             StoreError::Unusable { store, detail }
         } else {

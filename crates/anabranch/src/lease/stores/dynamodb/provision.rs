@@ -225,10 +225,10 @@ impl DynamoTable {
             regions.push_str("other regions");
         }
         let detail = format!(
-            "it is a global table with replicas in {regions}: conditional writes hold in one \
-             region only, so two regions would read the same shard; use a table of one region, or, \
-             if workers run in this region alone, say so with `with_one_writing_region` or \
-             `?one-region` behind the table's name"
+            "it is a global table with replicas in {regions}: conditional writes are safe within \
+             one region only, so workers in two regions would read the same shard; use a table of \
+             one region, or, if workers run only in this region, set `with_one_writing_region` or \
+             append `?one-region` to the table name"
         );
         Err(StoreError::Unusable { store: self.store(), detail })
     }
@@ -242,14 +242,14 @@ impl DynamoTable {
         }
         let wanted = wanted.collect::<Vec<_>>().join(", ");
         let what = match found.join(", ") {
-            key if key == LEASE_KEY => "it is a table of KCL; use the KCL layout for it".to_owned(),
+            key if key == LEASE_KEY => "it is a KCL table; use the KCL layout for it".to_owned(),
             key if key == format!("{PARTITION}, {SORT}") => {
-                "it looks like a table in the native layout; a KCL application needs one of its own"
+                "it is a table in the native layout, but a KCL application requires its own table"
                     .to_owned()
             }
-            key => format!("its key is ({key}), so something else made it"),
+            key => format!("its key is ({key}), so it is not a lease table"),
         };
-        let detail = format!("{what}, or give another table name (wanted the key ({wanted}))");
+        let detail = format!("{what}, or use another table name (expected key: ({wanted}))");
         Err(StoreError::ForeignSchema { store: self.store(), detail })
     }
 }

@@ -59,21 +59,21 @@ impl RowReader {
     pub(in crate::lease) fn text(&mut self) -> Result<String, SqlFailure> {
         match self.next()? {
             (_, Cell::Text(Some(text))) => Ok(text),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is not a text"))),
         }
     }
 
     pub(in crate::lease) fn optional_text(&mut self) -> Result<Option<String>, SqlFailure> {
         match self.next()? {
             (_, Cell::Text(text)) => Ok(text),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is not a text"))),
         }
     }
 
     pub(in crate::lease) fn number(&mut self) -> Result<u64, SqlFailure> {
         match self.next()? {
             (_, Cell::Number(number)) => Ok(number.cast_unsigned()),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is not a number"))),
         }
     }
 
@@ -81,7 +81,7 @@ impl RowReader {
         match self.next()? {
             (_, Cell::Number(number)) => Ok(Some(number.cast_unsigned())),
             (_, Cell::Text(None)) => Ok(None),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is not a number"))),
         }
     }
 
@@ -90,7 +90,7 @@ impl RowReader {
         match self.next()? {
             (_, Cell::Flag(flag)) => Ok(flag),
             (_, Cell::Number(number @ (0 | 1))) => Ok(number == 1),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no yes or no"))),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is not a boolean"))),
         }
     }
 
@@ -98,7 +98,13 @@ impl RowReader {
         match self.next()? {
             (_, Cell::Bytes(bytes)) => Ok(bytes),
             (_, Cell::Text(None)) => Ok(None),
-            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} are no bytes"))),
+            (column, cell) => Err(self.unreadable(
+                column,
+                &format!(
+                    "{cell:?} is not a byte \
+                                                                    string"
+                ),
+            )),
         }
     }
 

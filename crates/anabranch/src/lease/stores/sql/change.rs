@@ -43,7 +43,8 @@ impl SqlStore {
         }
         Err(StoreError::Busy {
             store: self.label.clone(),
-            detail: "others keep making and removing the row of this write".to_owned(),
+            detail: "other workers repeatedly create and delete the row during this write"
+                .to_owned(),
         })
     }
 

@@ -139,7 +139,7 @@ impl SqlFailure {
             Self::PoolBusy { waited } => StoreError::Throttled {
                 store,
                 detail: format!(
-                    "no connection was free for {} ms; allow more of them, or write less often",
+                    "no connection was free for {} ms; allow more connections, or write less often",
                     waited.as_millis()
                 ),
             },
@@ -166,28 +166,28 @@ fn of_sql(store: String, error: sqlx::Error) -> StoreError {
         Some(Code::Postgres(code)) => match code.as_str() {
             "55P03" => StoreError::Busy {
                 store,
-                detail: "another transaction holds the row's lock, maybe one of the application's \
-                         own; it has to end first"
+                detail: "another transaction, possibly of the application itself, holds the row \
+                         lock; it must end first"
                     .to_owned(),
             },
             "57014" | "40001" | "40P01" => StoreError::Busy { store, detail: said },
             "42501" => StoreError::Denied { store, detail: said },
             "3D000" => StoreError::Unusable {
                 store,
-                detail: format!("{said}: create it (CREATE DATABASE), or name another one"),
+                detail: format!("{said}: create it (CREATE DATABASE), or use another database"),
             },
             "25006" => unreachable(
                 store,
-                format!("{said}: this server takes no writes, it may be a standby"),
+                format!("{said}: this server is read-only, possibly a standby"),
                 error,
             ),
             "42P01" | "3F000" => StoreError::Missing {
                 store,
-                detail: format!("{said}: call `prepare` first, or name another schema"),
+                detail: format!("{said}: call `prepare` first, or use another schema"),
             },
             "42703" => StoreError::ForeignSchema {
                 store,
-                detail: format!("{said}: call `prepare` first, or name another schema"),
+                detail: format!("{said}: call `prepare` first, or use another schema"),
             },
             code if code.starts_with("28") => StoreError::Denied { store, detail: said },
             code if code.starts_with("53") => StoreError::Throttled { store, detail: said },
@@ -202,16 +202,16 @@ fn of_sql(store: String, error: sqlx::Error) -> StoreError {
             3 | 8 | 23 => StoreError::Denied { store, detail: said },
             14 => StoreError::Unusable {
                 store,
-                detail: format!("{said}: its folder must exist and be writable"),
+                detail: format!("{said}: the folder must exist and be writable"),
             },
-            26 => StoreError::ForeignSchema { store, detail: format!("{said}: name another file") },
+            26 => StoreError::ForeignSchema { store, detail: format!("{said}: use another file") },
             1 if said.contains("no such table") => StoreError::Missing {
                 store,
-                detail: format!("{said}: call `prepare` first, or name another file"),
+                detail: format!("{said}: call `prepare` first, or use another file"),
             },
             1 => StoreError::ForeignSchema {
                 store,
-                detail: format!("{said}: call `prepare` first, or name another file"),
+                detail: format!("{said}: call `prepare` first, or use another file"),
             },
             10 | 13 => unreachable(store, said, error),
             _ => StoreError::Unusable { store, detail: said },

@@ -44,7 +44,7 @@ fn write_value(sql: &mut String, cell: &Cell) -> Result<(), SqlFailure> {
         Cell::Flag(flag) => write!(sql, "{flag}"),
         Cell::Bytes(Some(bytes)) => write!(sql, "decode('{}', 'hex')", hex(bytes)),
     };
-    written.map_err(|_| failure("a value can't be written".to_owned()))
+    written.map_err(|_| failure("cannot format a value".to_owned()))
 }
 
 /// Writes a text literal that does not depend on `standard_conforming_strings`. Characters beyond
@@ -54,7 +54,11 @@ fn write_text(sql: &mut String, text: &str) -> Result<(), SqlFailure> {
     sql.push_str("E'");
     for letter in text.chars() {
         match letter {
-            '\0' => return Err(failure("PostgreSQL has no text with a zero byte".to_owned())),
+            '\0' => {
+                return Err(failure(
+                    "PostgreSQL does not support a zero byte in a text".to_owned(),
+                ));
+            }
             '\'' => sql.push_str("''"),
             '\\' => sql.push_str("\\\\"),
             control if control.is_ascii_control() => {

@@ -113,7 +113,7 @@ impl SqlStore {
         let locked = wire.rows(&lock.into(), space).await;
         locked.map(drop).map_err(|failure| {
             if failure.is_busy() {
-                let what = "another worker has been bringing the tables up to date for long";
+                let what = "another worker is still upgrading the tables";
                 SqlFailure::InUse(what.to_owned())
             } else {
                 failure
@@ -188,9 +188,9 @@ impl SqlStore {
         }
         let (table, column) = (self.statements.names.listed(added.table), added.column);
         Err(SqlFailure::InUse(format!(
-            "the table {table} has to get the column {column}, and others have been using it all \
-             the time: a dump or a transaction that was left open has to end first (pg_locks \
-             names it); workers of the release before go on meanwhile"
+            "cannot add column {column} to table {table}, because other sessions hold locks on it: \
+             end the dump or the open transaction first (see pg_locks); workers of the previous \
+             release continue meanwhile"
         )))
     }
 

@@ -69,9 +69,9 @@ pub(in crate::lease) fn lease(cells: Vec<Cell>) -> Result<Lease, SqlFailure> {
     let start: Option<HashKey> = row.optional_parsed(str::parse)?;
     let end = row.optional_parsed(|end| match (start, end.parse::<HashKey>()) {
         (_, Err(why)) => Err(why.to_string()),
-        (None, Ok(_)) => Err("a range without a start".to_owned()),
+        (None, Ok(_)) => Err("the hash range has no start".to_owned()),
         (Some(start), Ok(end)) => HashRange::new(start, end)
-            .ok_or_else(|| format!("the range ends at {end}, before its start {start}")),
+            .ok_or_else(|| format!("the hash range ends at {end}, before its start {start}")),
     })?;
     let nonce = Nonce(row.number()?);
     Ok(Lease {
@@ -123,7 +123,7 @@ pub(in crate::lease) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, SqlFailure
             ALIVE => Ok(WorkerState::Alive),
             LEAVING => Ok(WorkerState::Leaving),
             FENCED => Ok(WorkerState::Fenced),
-            other => Err(format!("{other:?} is none of {ALIVE}, {LEAVING}, {FENCED}")),
+            other => Err(format!("{other:?} is not one of {ALIVE}, {LEAVING}, {FENCED}")),
         })?,
         host: row.text()?,
         started_ms: row.number()?,

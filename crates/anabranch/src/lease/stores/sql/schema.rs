@@ -120,8 +120,8 @@ impl SqlStore {
         }
         if ours.len() < TABLES.len() {
             return Err(SqlFailure::Foreign(format!(
-                "there is a table {}, and none called {}, so they are not a lease store's: name \
-                 another schema or prefix",
+                "table {} exists, but table {} does not, so these are not the tables of a lease \
+                 store: use another schema or prefix",
                 names.listed(ours[0]),
                 TABLES
                     .iter()
@@ -149,13 +149,16 @@ impl SqlStore {
         let known = VERSION as u64;
         let since = match rows.into_iter().flatten().next() {
             Some(Cell::Number(oldest @ 1..)) if oldest.cast_unsigned() <= known => return Ok(()),
-            Some(Cell::Number(oldest @ 1..)) => format!(", which those of {oldest} and later know"),
+            Some(Cell::Number(oldest @ 1..)) => format!(
+                ", which releases with version {oldest} or \
+                                                         later support"
+            ),
             _ => String::new(),
         };
         Err(SqlFailure::Foreign(format!(
-            "its tables are of version {version}{since}, and this release knows those of {known}: \
-             use the release that made them, or a newer one; a deploy goes on with it, and can't \
-             be taken back"
+            "its tables have version {version}{since}, but this release supports version {known}: \
+             use the release that upgraded them, or a newer one; continue the deploy with it, \
+             since the upgrade cannot be rolled back"
         )))
     }
 
@@ -167,8 +170,7 @@ impl SqlStore {
         match rows.into_iter().flatten().next() {
             Some(Cell::Number(version @ 1..)) => Ok(version.cast_unsigned()),
             other => Err(SqlFailure::Foreign(format!(
-                "the table {} holds {other:?} where a version belongs: name another schema or \
-                 prefix",
+                "table {} contains {other:?} instead of a version: use another schema or prefix",
                 self.statements.names.listed("schema_version"),
             ))),
         }
@@ -198,7 +200,7 @@ impl SqlStore {
         };
         let space = self.statements.names.space();
         SqlFailure::Foreign(format!(
-            "{said}: the tables under {space:?} are not a lease store's; name another schema or \
+            "{said}: the tables in {space:?} are not those of a lease store; use another schema or \
              prefix"
         ))
     }

@@ -272,11 +272,11 @@ fn text(cell: Option<&Cell>) -> Option<String> {
 /// Returns the reason why a text can't name an application, if there is one.
 pub(crate) fn problem_with_application(name: &str) -> Option<String> {
     if name.is_empty() {
-        Some("the application has no name: give it one".to_owned())
+        Some("the application name is empty".to_owned())
     } else if name.len() > LONGEST_APPLICATION || name.contains('\0') {
         Some(format!(
-            "{:?} can't name an application: at most {LONGEST_APPLICATION} bytes, and none of \
-             them 0",
+            "{:?} is not a valid application name: it must have at most {LONGEST_APPLICATION} \
+             bytes, none of them 0",
             name.chars().take(80).collect::<String>()
         ))
     } else {

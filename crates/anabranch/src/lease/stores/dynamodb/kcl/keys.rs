@@ -102,7 +102,7 @@ impl StreamOfTable {
             Some(_) => ItemFields(item).need_text(row::SHARD_ID)?,
         };
         if self.lease_key(shard) != lease_key {
-            let why = format!("`{}` is {shard}, and `{LEASE_KEY}` says otherwise", row::SHARD_ID);
+            let why = format!("`{}` is {shard}, which does not match `{LEASE_KEY}`", row::SHARD_ID);
             return Err(MalformedItem(why));
         }
         Ok(LeaseKey { stream: self.name.clone(), shard: shard.into() })

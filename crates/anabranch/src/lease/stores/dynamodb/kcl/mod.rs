@@ -160,7 +160,7 @@ impl KclRows {
                 return Ok(refused);
             }
         }
-        let detail = format!("the row changed {TRIES} times while it was written");
+        let detail = format!("the row changed during each of {TRIES} attempts to write it");
         Err(StoreError::Busy { store: self.table.store(), detail })
     }
 
@@ -208,8 +208,8 @@ impl KclRows {
         self.streams.stream(name).ok_or_else(|| StoreError::Unusable {
             store: self.table.store(),
             detail: format!(
-                "the table is for several streams, and stream {name} has no \
-                 `account:stream:creation time` there; name it to `kcl_multi_stream`"
+                "the table is for several streams, but the `account:stream:creation time` of \
+                 stream {name} is unknown: pass it to `kcl_multi_stream`"
             ),
         })
     }

@@ -48,7 +48,7 @@ const LEASE: &str = "LEASE";
 
 /// Message for a row whose key names a shard of the stream, and that is not a lease of it.
 pub(crate) const NOT_OF_THIS_STREAM: &str =
-    "the row is not a lease of this stream, and has the key of one";
+    "the row has the key of a lease of this stream, but is not one";
 
 /// Reason why a row is not a usable lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,7 +135,7 @@ fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, Leas
             LeaseRowError::Malformed(MalformedItem(why.to_string()))
         }
         ParsePositionError::NoTimestamp(_) => LeaseRowError::Position(format!(
-            "{why}, or tell the time to `DynamoDbStore::with_start`"
+            "{why}, or pass the time to `DynamoDbStore::with_start`"
         )),
     })
 }
@@ -146,9 +146,12 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     let (Some(start), Some(end)) = ends else { return Ok(None) };
     let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range
-        .map(Some)
-        .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
+    range.map(Some).ok_or_else(|| {
+        MalformedItem(format!(
+            "the hash range ends at {end}, before its start \
+                                              {start}"
+        ))
+    })
 }
 
 /// Returns the row of a new lease, for an application that starts at `start`.

@@ -106,7 +106,7 @@ impl NativeRows {
             if is_new {
                 return Err(error);
             }
-            tracing::warn!(%error, "backups of the lease table can't be switched on");
+            tracing::warn!(%error, "cannot enable point-in-time recovery for the lease table");
             return Ok(());
         }
         let done = Expression::default().set(BACKUPS, AttributeValue::Bool(true));
@@ -117,8 +117,8 @@ impl NativeRows {
 
     fn other_format(&self, found: u64) -> StoreError {
         let detail = format!(
-            "its rows have format {found}, and this version reads format {FORMAT}; use the version \
-             that made them, or another table"
+            "its rows have format {found}, but this version supports format {FORMAT}; use the \
+             version that created them, or another table"
         );
         StoreError::ForeignSchema { store: self.table.store(), detail }
     }
@@ -314,7 +314,7 @@ impl NativeRows {
     }
 
     fn busy(&self) -> StoreError {
-        let detail = format!("the row changed {TRIES} times while it was written");
+        let detail = format!("the row changed during each of {TRIES} attempts to write it");
         StoreError::Busy { store: self.table.store(), detail }
     }
 

@@ -104,9 +104,12 @@ fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     };
     let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range
-        .map(Some)
-        .ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
+    range.map(Some).ok_or_else(|| {
+        MalformedItem(format!(
+            "the hash range ends at {end}, before its start \
+                                              {start}"
+        ))
+    })
 }
 
 /// Returns the attributes of a checkpoint: the lowest lane, and all lanes if there are several.
@@ -188,9 +191,10 @@ fn read_state(text: &str) -> Result<WorkerState, MalformedItem> {
         "alive" => Ok(WorkerState::Alive),
         "leaving" => Ok(WorkerState::Leaving),
         "fenced" => Ok(WorkerState::Fenced),
-        other => {
-            Err(MalformedItem(format!("`{STATE}` is {other:?}, which this version does not know")))
-        }
+        other => Err(MalformedItem(format!(
+            "`{STATE}` is {other:?}, which this version does not \
+                                       support"
+        ))),
     }
 }
 
