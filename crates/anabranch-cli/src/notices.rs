@@ -73,10 +73,6 @@ fn waiting_for_kcl3(wait: Duration, leader: Option<&str>) -> String {
 /// Describes a failure event. Returns `None` for other events.
 fn describe_failure(event: &Event) -> Option<String> {
     Some(match event {
-        // A closed pipe is not a failure. It ends the command.
-        Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == STDOUT_CLOSED => {
-            return None;
-        }
         Event::Lease(LeaseEvent::Evicted { worker }) => {
             format!(
                 "this worker ({worker}) sent no heartbeat for too long and lost its shards; it \
@@ -124,51 +120,7 @@ fn describe_failure(event: &Event) -> Option<String> {
         {
             format!("no lease covers the keys {keys:?} of {stream}")
         }
-        Event::Shard(ShardEvent::RetentionGap { shard, after, to }) => {
-            let to = to.map_or("now".to_owned(), |to| to.to_string());
-            format!(
-                "{}: the records between {after} and {to} have expired, and unread ones are lost: \
-                 read them sooner, or raise the stream's retention",
-                short(&shard.shard)
-            )
-        }
-        Event::Shard(ShardEvent::AggregateMisrouted { shard, records, .. }) => format!(
-            "{}: an aggregate of {records} records contains a record of another shard, so all of \
-             them are dropped, as KCL does",
-            short(&shard.shard)
-        ),
-        Event::Shard(
-            ShardEvent::FetchFailed { shard, error, .. }
-            | ShardEvent::HandlerFailed { shard, error, .. },
-        ) => {
-            format!("{}: {}", short(&shard.shard), one_line(error))
-        }
-        Event::Shard(ShardEvent::AggregateUnreadable { shard, at, records }) => format!(
-            "{}: the aggregate at {at} is damaged, and {records} of its records are lost",
-            short(&shard.shard)
-        ),
-        Event::Shard(ShardEvent::DeadLettered { shard, at, error }) => {
-            format!(
-                "{}: record {at} became a dead letter: {}",
-                short(&shard.shard),
-                one_line(error)
-            )
-        }
-        Event::Shard(ShardEvent::DeadLetterFailed { shard, error, .. }) => {
-            format!("{}: a dead letter could not be stored: {error}", short(&shard.shard))
-        }
-        Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
-            format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
-        }
-        // Durations differ each time and would make each notice unique.
-        Event::Shard(ShardEvent::Stuck { shard, phase, action, .. }) => {
-            let reaction = match action {
-                WatchdogAction::Report => "waiting",
-                WatchdogAction::Restart => "restarting",
-                WatchdogAction::Release => "releasing its lease",
-            };
-            format!("{} is stuck in {}; {reaction}", short(&shard.shard), phase.name())
-        }
+        Event::Shard(event) => return describe_shard_failure(event),
         // Reported as a pause.
         Event::Producer(ProducerEvent::Retried { fault, .. }) if fault.refuses_caller() => {
             return None;
@@ -180,6 +132,60 @@ fn describe_failure(event: &Event) -> Option<String> {
             format!("the stream did not accept records of producer {producer}; retrying: {detail}")
         }
         Event::Relay(event) => return describe_relay_failure(event),
+        _ => return None,
+    })
+}
+
+/// Describes a failure event of a shard.
+fn describe_shard_failure(event: &ShardEvent) -> Option<String> {
+    Some(match event {
+        // A closed pipe is not a failure. It ends the command.
+        ShardEvent::HandlerFailed { error, .. } if error == STDOUT_CLOSED => {
+            return None;
+        }
+        ShardEvent::RetentionGap { shard, after, to } => {
+            let to = to.map_or("now".to_owned(), |to| to.to_string());
+            format!(
+                "{}: the records between {after} and {to} have expired, and unread ones are lost: \
+                 read them sooner, or raise the stream's retention",
+                short(&shard.shard)
+            )
+        }
+        ShardEvent::AggregateMisrouted { shard, records, .. } => format!(
+            "{}: an aggregate of {records} records contains a record of another shard, so all of \
+             them are dropped, as KCL does",
+            short(&shard.shard)
+        ),
+        ShardEvent::FetchFailed { shard, error, .. }
+        | ShardEvent::HandlerFailed { shard, error, .. } => {
+            format!("{}: {}", short(&shard.shard), one_line(error))
+        }
+        ShardEvent::AggregateUnreadable { shard, at, records } => format!(
+            "{}: the aggregate at {at} is damaged, and {records} of its records are lost",
+            short(&shard.shard)
+        ),
+        ShardEvent::DeadLettered { shard, at, error } => {
+            format!(
+                "{}: record {at} became a dead letter: {}",
+                short(&shard.shard),
+                one_line(error)
+            )
+        }
+        ShardEvent::DeadLetterFailed { shard, error, .. } => {
+            format!("{}: a dead letter could not be stored: {error}", short(&shard.shard))
+        }
+        ShardEvent::CheckpointFailed { shard, error } => {
+            format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
+        }
+        // Durations differ each time and would make each notice unique.
+        ShardEvent::Stuck { shard, phase, action, .. } => {
+            let reaction = match action {
+                WatchdogAction::Report => "waiting",
+                WatchdogAction::Restart => "restarting",
+                WatchdogAction::Release => "releasing its lease",
+            };
+            format!("{} is stuck in {}; {reaction}", short(&shard.shard), phase.name())
+        }
         _ => return None,
     })
 }

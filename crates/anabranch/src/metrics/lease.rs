@@ -56,7 +56,7 @@ pub(super) fn record(event: &LeaseEvent) {
                 .increment(1);
         }
         LeaseEvent::RowUnreadable { .. } => {
-            counter!("anabranch_unreadable_lease_rows_total").increment(1)
+            counter!("anabranch_unreadable_lease_rows_total").increment(1);
         }
         LeaseEvent::StreamRestored { .. }
         | LeaseEvent::WaitingForKcl3 { .. }

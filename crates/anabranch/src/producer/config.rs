@@ -1,6 +1,7 @@
 //! `ProducerBuilder`: the settings of a producer with defaults and bounds, which are checked
 //! together.
 
+use super::report::{ID_MAX_CHARS, ProducerId};
 use crate::clock::{Clock, Rng};
 use crate::event::Events;
 use crate::stream::{FromEnv, IntoStreamApi};
@@ -13,7 +14,6 @@ use anabranch_model::produce::settings::{Aggregation, KeyOrder, OnFailure, Produ
 use anabranch_model::retry::Backoff;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
 const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
@@ -414,51 +414,6 @@ impl<K> ProducerBuilder<K> {
 
 fn percent(of: u64, percent: u64) -> u64 {
     (of * percent / 100).max(1)
-}
-
-// The id of a producer, which distinguishes the producers of one stream in events and metrics.
-
-/// Maximum number of characters of an id.
-pub(super) const ID_MAX_CHARS: usize = 128;
-
-/// Id of a producer in events and metrics: 1 to 128 characters. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProducerId(Arc<str>);
-
-impl ProducerId {
-    /// Returns the id for a producer without a configured one, from a random number.
-    pub(super) fn drawn(number: u64) -> Self {
-        format!("{number:016x}").into()
-    }
-
-    /// Returns the id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for ProducerId {
-    fn from(id: &str) -> Self {
-        Self(id.into())
-    }
-}
-
-impl From<String> for ProducerId {
-    fn from(id: String) -> Self {
-        Self(id.into())
-    }
-}
-
-impl fmt::Display for ProducerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ProducerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! `Producer`, the handle through which an application puts records.
 
 use super::config::ProducerBuilder;
-use super::config::ProducerId;
 use super::input_buffer::SmallRecord;
 use super::outcome::BulkTicket;
 use super::outcome::Ticket;
 use super::queue::{Command, InputQueue};
 use super::record::{Bulk, PutBulkError, TryPutBulkError};
 use super::record::{NewRecord, PutError, TryPutError};
+use super::report::ProducerId;
 use super::report::{ProducerCounters, ProducerStats};
 use crate::clock::Clock;
 use anabranch_model::ids::StreamName;

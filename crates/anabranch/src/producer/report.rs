@@ -1,12 +1,12 @@
 //! Events and counts of a producer. The counts have the KPL's meanings.
 
 use super::completions::TicketSlot;
-use super::config::ProducerId;
 use super::put::PutSummary;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
 use anabranch_model::produce::outcome::{CompletedRecords, OutcomeKind, RejectReason};
 use anabranch_model::produce::{EntryResult, MachineNotice, PutReply, PutRequest};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -259,6 +259,51 @@ impl Reporter {
             let (stream, producer) = self.names();
             self.events.emit(ProducerEvent::Abandoned { stream, producer, records });
         }
+    }
+}
+
+// The id of a producer, which distinguishes the producers of one stream in events and metrics.
+
+/// Maximum number of characters of an id.
+pub(super) const ID_MAX_CHARS: usize = 128;
+
+/// Id of a producer in events and metrics: 1 to 128 characters. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProducerId(Arc<str>);
+
+impl ProducerId {
+    /// Returns the id for a producer without a configured one, from a random number.
+    pub(super) fn drawn(number: u64) -> Self {
+        format!("{number:016x}").into()
+    }
+
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ProducerId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for ProducerId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl fmt::Display for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ProducerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The start of a producer: checks of the stream, and the reasons for refusing it.
 
-use super::config::ProducerId;
 use super::config::{ProducerBuilder, ProducerConfigError};
 use super::driver::ProducerDriver;
 use super::put::Producer;
 use super::queue::InputQueue;
+use super::report::ProducerId;
 use super::report::{ProducerCounters, Reporter};
 use super::requests::{Requester, UploadMeter};
 use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};

@@ -1,12 +1,12 @@
 //! `SyncProducer`, a producer with blocking calls, for threads outside of an async runtime.
 
 use super::config::ProducerBuilder;
-use super::config::ProducerId;
 use super::outcome::{BulkTicket, Outcomes};
 use super::outcome::{Outcome, Ticket};
 use super::put::{Producer, PutSummary};
 use super::record::{Bulk, PutBulkError, TryPutBulkError};
 use super::record::{NewRecord, PutError, TryPutError};
+use super::report::ProducerId;
 use super::report::ProducerStats;
 use super::start::ProducerStartError;
 use crate::stream::IntoStreamApi;
