@@ -81,8 +81,17 @@ impl LeaseShares {
         let runs_on = |owner: &WorkerId| {
             up.iter().find(|(_, worker)| worker.as_ref() == Some(owner)).map(|(host, _)| *host)
         };
-        let ended =
-            |parent: &LeaseKey| rows.iter().filter(|row| row.key == *parent).all(Lease::is_ended);
+        // A parent without a row has expired, unless its own ancestors may still be read: the
+        // numbers of ancestors are lower.
+        let ended = |parent: &LeaseKey| {
+            let older = |row: &Lease| {
+                row.key.stream == parent.stream && row.key.shard.index() < parent.shard.index()
+            };
+            match rows.iter().find(|row| row.key == *parent) {
+                Some(row) => row.is_ended(),
+                None => rows.iter().filter(|row| older(row)).all(Lease::is_ended),
+            }
+        };
         let is_ready = |row: &Lease| {
             let stream = &row.key.stream;
             row.parents

@@ -107,7 +107,11 @@ impl HeldLeases {
         let current = inner.member.id == member.id;
         if current {
             inner.asked.remove(&held.taken_row().key);
-            inner.held.insert(held.taken_row().key.clone(), held);
+            // An earlier take of the same lease must not deliver beside the new one.
+            if let Some(earlier) = inner.held.insert(held.taken_row().key.clone(), held) {
+                earlier.mark_lost();
+                inner.astray.push(earlier);
+            }
             self.changed.send_replace(());
         }
         current

@@ -401,8 +401,9 @@ async fn hand_over<S: LeaseStore, A: StreamApi>(
                 crew.context.emit(LeaseEvent::LeaseHandedOver { lease, to });
                 return;
             }
+            // Once this lease is lost, the row may be of a later take by this worker.
             WriteResult::Refused { why, now: StoredRow::Lease(row) }
-                if is_mine(crew, &own, &row) =>
+                if !held.is_lost(crew.now_ms()) && is_mine(crew, &own, &row) =>
             {
                 own.term = row.term;
                 match row.hand_over {
