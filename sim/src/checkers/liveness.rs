@@ -2,6 +2,7 @@
 
 use super::violation::Violation;
 use crate::history::{HistoryEvent, HistoryLine, HostId};
+use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,28 +82,29 @@ impl LeaseShares {
         let runs_on = |owner: &WorkerId| {
             up.iter().find(|(_, worker)| worker.as_ref() == Some(owner)).map(|(host, _)| *host)
         };
-        // A parent without a row has expired, unless its own ancestors may still be read: the
-        // numbers of ancestors are lower.
-        let ended = |parent: &LeaseKey| {
+        let row_of = |parent: &LeaseKey| rows.iter().find(|row| row.key == *parent);
+        let ended = |parent: &LeaseKey| row_of(parent).is_none_or(Lease::is_ended);
+        // A parent without a row has expired, or its own ancestors are still being read: their
+        // numbers are lower.
+        let may_wait = |parent: &LeaseKey| {
             let older = |row: &Lease| {
                 row.key.stream == parent.stream && row.key.shard.index() < parent.shard.index()
             };
-            match rows.iter().find(|row| row.key == *parent) {
-                Some(row) => row.is_ended(),
-                None => rows.iter().filter(|row| older(row)).all(Lease::is_ended),
-            }
+            row_of(parent).is_none() && rows.iter().any(|row| older(row) && !row.is_ended())
         };
-        let is_ready = |row: &Lease| {
-            let stream = &row.key.stream;
-            row.parents
-                .iter()
-                .all(|shard| ended(&LeaseKey { stream: stream.clone(), shard: shard.clone() }))
+        let parents = |row: &Lease| {
+            let stream = row.key.stream.clone();
+            let key =
+                move |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
+            row.parents.iter().map(key).collect::<Vec<_>>()
         };
         let mut unowned = BTreeSet::new();
-        for row in rows.iter().filter(|row| !row.is_ended() && is_ready(row)) {
+        let is_ready = |row: &&Lease| !row.is_ended() && parents(row).iter().all(ended);
+        for row in rows.iter().filter(is_ready) {
             let owner = row.owner.as_ref().and_then(runs_on);
             match owner.and_then(|host| loads.get_mut(&host)) {
                 Some(load) => *load += 1,
+                None if parents(row).iter().any(may_wait) => {}
                 None => {
                     unowned.insert(row.key.clone());
                 }
