@@ -108,7 +108,7 @@ def kept_off(folder, stream, records):
     daemon = Daemon(own, stream, *recorder(), failoverTimeMillis=FAILOVER_MS)
     code = daemon.exit_code()
     check("beside java: ours refuses to start", code == 2, f"{code}\n{daemon.tail()}")
-    check("beside java: it says that KCL 3.x is at work", "a fleet of KCL 3.x is at work" in daemon.said(), daemon.tail())
+    check("beside java: it says that KCL 3.x is at work", "a KCL 3.x fleet is active" in daemon.said(), daemon.tail())
     check("beside java: no lease changed hands", owners(stream) == before, (before, owners(stream)))
 
 
